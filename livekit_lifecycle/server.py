@@ -1,0 +1,166 @@
+"""LiveKit's server with the lifecycle in it: a drop-in for ``AgentServer``."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable
+from typing import Any, overload
+
+from livekit.agents import AgentServer, JobRequest
+from livekit.agents.types import NOT_GIVEN, NotGivenOr
+
+from . import _compat
+from ._log import ARMED, INTERNAL_ERROR, KEY_RESERVED, log
+from .contract import PREFIX, will_attributes
+from .entrypoint import Entrypoint, ManagedEntrypoint, ManagedSessionEnd
+from .options import LifecycleOptions
+from .worker import WorkerLifecycle
+
+
+_forkserver = f"{__package__}._forkserver"
+
+
+class LifecycleServer(AgentServer):
+    """LiveKit's ``AgentServer``, whose agents tell everyone how they leave.
+
+    A drop-in: every argument, method and way of starting of ``AgentServer`` is as before.
+
+    Args:
+        lifecycle: Settings of the lifecycle; the defaults fit most agents.
+        **arguments: Every argument of ``AgentServer``.
+
+    Raises:
+        TypeError: ``lifecycle`` is not a `LifecycleOptions`, or an argument is not LiveKit's.
+
+    Example:
+        ```python
+        server = LifecycleServer()
+
+
+        @server.rtc_session(agent_name="front-desk")
+        async def front_desk(ctx: JobContext) -> None: ...
+        ```
+    """
+
+    def __init__(self, *, lifecycle: LifecycleOptions | None = None, **arguments: Any) -> None:
+        """See the class."""
+        if not isinstance(lifecycle, (LifecycleOptions, type(None))):
+            msg = f"lifecycle is {lifecycle!r}; it must be a LifecycleOptions"
+            raise TypeError(msg)
+        # A SIGTERM to the whole process group, as systemd sends it, would kill the forkserver too,
+        # and with it the framework takes every living job for dead.
+        arguments["preload_modules"] = [*(arguments.get("preload_modules") or []), _forkserver]
+        super().__init__(**arguments)
+        self._lifecycle = lifecycle or LifecycleOptions()
+        self._worker: WorkerLifecycle | None = None
+        self._proxy: str | None = arguments.get("http_proxy") or None
+        self.on("worker_started", self._start_worker_half)
+
+    @overload
+    def rtc_session(self, func: Entrypoint, **arguments: Any) -> Entrypoint: ...
+
+    @overload
+    def rtc_session(
+        self, func: None = None, **arguments: Any
+    ) -> Callable[[Entrypoint], Entrypoint]: ...
+
+    def rtc_session(
+        self, func: Entrypoint | None = None, **arguments: Any
+    ) -> Entrypoint | Callable[[Entrypoint], Entrypoint]:
+        """Register the entrypoint, as ``AgentServer.rtc_session`` does, under the lifecycle.
+
+        Args:
+            func: The entrypoint; without one a decorator is returned.
+            **arguments: Those of ``AgentServer.rtc_session``. The app's own ``on_request`` and
+                ``on_session_end`` are called as before.
+
+        Returns:
+            What LiveKit's own returns: the app's function, unchanged.
+        """
+        on_request = arguments.pop("on_request", None)
+        on_session_end = arguments.pop("on_session_end", None)
+
+        def register(entrypoint: Entrypoint) -> Entrypoint:
+            options = self._lifecycle.for_job()
+            if isinstance(entrypoint, ManagedEntrypoint):
+                wrapped = entrypoint
+                wrapped.adopt(options)
+            else:
+                wrapped = ManagedEntrypoint(entrypoint, options, relay=True)
+            AgentServer.rtc_session(
+                self,
+                wrapped,
+                on_request=ArmedRequest(on_request),
+                on_session_end=ManagedSessionEnd(on_session_end),
+                **arguments,
+            )
+            return entrypoint
+
+        return register(func) if func is not None else register
+
+    async def drain(self, timeout: NotGivenOr[int | None] = NOT_GIVEN) -> None:
+        """Let running jobs finish, as ``AgentServer.drain`` does, and tell everyone about it.
+
+        Args:
+            timeout: Seconds until it gives up, None for never; the server's ``drain_timeout``
+                where not given.
+
+        Raises:
+            asyncio.TimeoutError: Jobs were left. They have been told that they are cut off.
+        """
+        worker = self._worker
+        if worker is None or self.draining:
+            await super().drain(timeout)
+            return
+        given = isinstance(timeout, (int, float)) or timeout is None
+        worker.announce_drain(float(timeout or 0) if given else _compat.drain_timeout(self))
+        try:
+            await super().drain(timeout)
+        except asyncio.TimeoutError:
+            await worker.stop_jobs("drain_timeout")
+            raise
+
+    async def aclose(self) -> None:
+        """Close the worker, as ``AgentServer.aclose`` does; jobs that still run are told why."""
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            await worker.stop_jobs("shutdown")
+        await super().aclose()
+        if worker is not None:
+            await worker.aclose()
+
+    def _start_worker_half(self) -> None:
+        try:
+            self._worker = WorkerLifecycle(self, self._lifecycle, self._proxy)
+        except Exception as error:  # noqa: BLE001 - the worker goes on without us
+            log.warning(INTERNAL_ERROR, error=type(error).__name__)
+
+
+class ArmedRequest:
+    """The app's own ``on_request``, with the last will in whatever it accepts."""
+
+    def __init__(self, on_request: Callable[[JobRequest], Any] | None) -> None:
+        self._on_request = on_request
+        if on_request is not None:
+            functools.update_wrapper(self, on_request)
+
+    async def __call__(self, request: JobRequest) -> None:
+        """Answer a job request."""
+        accept = request.accept
+
+        @functools.wraps(accept)
+        async def armed(*, attributes: dict[str, str] | None = None, **arguments: Any) -> None:
+            own = dict(attributes or {})
+            reserved = sorted(key for key in own if key.startswith(PREFIX))
+            if reserved:
+                log.warning(KEY_RESERVED, keys=",".join(reserved), reserved_prefix=PREFIX)
+            kept = {key: value for key, value in own.items() if key not in reserved}
+            await accept(attributes={**kept, **will_attributes(request.id)}, **arguments)
+            log.info(ARMED, job_id=request.id, agent_name=request.agent_name)
+
+        request.accept = armed  # type: ignore[method-assign]
+        if self._on_request is None:
+            await request.accept()
+        else:
+            await self._on_request(request)

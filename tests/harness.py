@@ -1,0 +1,351 @@
+"""What an integration test is made of: a server, real workers, and clients that note everything.
+
+All times are ``time.monotonic()``, which on one machine is the same clock in every process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from livekit import api, rtc
+
+from livekit_lifecycle import AgentExit, parse
+from scripts.livekit_server import LiveKitServer
+
+ROOT = Path(__file__).resolve().parent.parent
+ACTOR = ROOT / "tests" / "integration" / "agents" / "actor.py"
+REGISTER_TIMEOUT = 40.0
+JOIN_TIMEOUT = 25.0
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One thing a client noticed."""
+
+    at: float
+    kind: str  # joined, attributes, left, disconnected
+    identity: str
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    changed: Mapping[str, str] = field(default_factory=dict)
+    reason: str = ""
+
+    @property
+    def exit(self) -> AgentExit | None:
+        return parse(self.attributes).exit
+
+
+class Client:
+    """A participant that notes what it sees."""
+
+    def __init__(self, server: LiveKitServer, room: str, identity: str) -> None:
+        self.server, self.room_name, self.identity = server, room, identity
+        self.room = rtc.Room()
+        self.seen: list[Seen] = []
+        self._wakeups: set[asyncio.Event] = set()
+        for event in (
+            "participant_connected",
+            "participant_attributes_changed",
+            "participant_disconnected",
+            "disconnected",
+        ):
+            self.room.on(event, getattr(self, f"_{event}"))  # type: ignore[arg-type]
+
+    def _note(self, kind: str, participant: rtc.Participant | None, **more: Any) -> None:
+        identity = participant.identity if participant else self.identity
+        attributes = dict(participant.attributes) if participant else {}
+        self.seen.append(Seen(time.monotonic(), kind, identity, attributes, **more))
+        for wakeup in self._wakeups:
+            wakeup.set()
+
+    def _participant_connected(self, participant: rtc.RemoteParticipant) -> None:
+        self._note("joined", participant)
+
+    def _participant_attributes_changed(
+        self, changed: dict[str, str], participant: rtc.Participant
+    ) -> None:
+        self._note("attributes", participant, changed=dict(changed))
+
+    def _participant_disconnected(self, participant: rtc.RemoteParticipant) -> None:
+        self._note("left", participant, reason=reason_name(participant.disconnect_reason))
+
+    def _disconnected(self, reason: rtc.DisconnectReason.ValueType) -> None:
+        self._note("disconnected", None, reason=reason_name(reason))
+
+    async def connect(self, *, kind: str = "standard") -> None:
+        token = (
+            api.AccessToken(self.server.api_key, self.server.api_secret)
+            .with_identity(self.identity)
+            .with_kind(kind)  # type: ignore[arg-type]
+            .with_grants(api.VideoGrants(room_join=True, room=self.room_name))
+            .to_jwt()
+        )
+        await self.room.connect(self.server.url, token)
+        for participant in self.room.remote_participants.values():
+            self._note("joined", participant)
+
+    async def publish_audio(self) -> None:
+        """Publish a silent track: the server tells of such participants' leaves at once."""
+        track = rtc.LocalAudioTrack.create_audio_track("mic", rtc.AudioSource(48000, 1))
+        options = rtc.TrackPublishOptions(source=rtc.TrackSource.SOURCE_MICROPHONE)
+        await self.room.local_participant.publish_track(track, options)
+
+    async def wait_for(
+        self, wanted: Callable[[Seen], bool], timeout: float = JOIN_TIMEOUT, *, since: int = 0
+    ) -> Seen:
+        """The first thing noticed that fits, also one noticed before.
+
+        Raises:
+            AssertionError: Nothing fits in time; it tells everything that was noticed.
+        """
+        wakeup = asyncio.Event()
+        self._wakeups.add(wakeup)
+        deadline = time.monotonic() + timeout
+        try:
+            while True:
+                wakeup.clear()
+                for seen in self.seen[since:]:
+                    if wanted(seen):
+                        return seen
+                try:
+                    await asyncio.wait_for(wakeup.wait(), deadline - time.monotonic())
+                except asyncio.TimeoutError:
+                    story = "\n".join(map(str, self.seen)) or "nothing"
+                    msg = f"{self.identity} did not see it in {timeout} s; it saw:\n{story}"
+                    raise AssertionError(msg) from None
+        finally:
+            self._wakeups.discard(wakeup)
+
+    async def wait_for_exit(self, identity: str, timeout: float = 10.0) -> Seen:
+        return await self.wait_for(lambda s: s.identity == identity and s.exit is not None, timeout)
+
+    async def wait_for_leave(self, identity: str, timeout: float = 10.0) -> Seen:
+        return await self.wait_for(lambda s: s.identity == identity and s.kind == "left", timeout)
+
+    async def aclose(self) -> None:
+        await self.room.disconnect()
+
+
+def reason_name(reason: rtc.DisconnectReason.ValueType | None) -> str:
+    return rtc.DisconnectReason.Name(reason or 0).lower()
+
+
+class Worker:
+    """A worker as its users start it: a process of its own, with its own jobs."""
+
+    def __init__(
+        self,
+        server: LiveKitServer,
+        *,
+        file: Path = ACTOR,
+        name: str | None = None,
+        environment: Mapping[str, str] | None = None,
+        command: list[str] | None = None,
+    ) -> None:
+        self.server = server
+        self.name = name or f"actor-{uuid.uuid4().hex[:8]}"
+        self.lines: list[dict[str, Any]] = []
+        self.raw: list[str] = []
+        self._changed = threading.Condition()
+        self._process = subprocess.Popen(
+            command
+            or [sys.executable, "-m", "livekit.agents", "start", str(file), "--log-level", "DEBUG"],
+            cwd=ROOT,
+            env={
+                **os.environ,
+                "PYTHONPATH": str(ROOT),
+                "PYTHONUNBUFFERED": "1",
+                **server.environment,
+                "ACTOR_NAME": self.name,
+                "LIVEKIT_AGENT_NAME_OVERRIDE": self.name,
+                **(environment or {}),
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.poll()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            try:
+                entry = json.loads(line)
+            except ValueError:
+                entry = {"message": line.rstrip()}
+            with self._changed:
+                self.raw.append(line.rstrip())
+                self.lines.append(entry if isinstance(entry, dict) else {"message": str(entry)})
+                self._changed.notify_all()
+        with self._changed:
+            self._changed.notify_all()
+
+    def log(self, message: str, **fields: Any) -> list[dict[str, Any]]:
+        """The worker's log lines so far with this message and these fields."""
+        return [line for line in list(self.lines) if _fits(line, message, fields)]
+
+    async def wait_for_log(
+        self, message: str, timeout: float = 15.0, **fields: Any
+    ) -> dict[str, Any]:
+        """The first log line that fits, also one that was there before."""
+
+        def wait() -> dict[str, Any]:
+            deadline = time.monotonic() + timeout
+            with self._changed:
+                while True:
+                    for line in self.lines:
+                        if _fits(line, message, fields):
+                            return line
+                    left = deadline - time.monotonic()
+                    if left <= 0 or (self.returncode is not None and not self._reader.is_alive()):
+                        tail = "\n".join(self.raw[-60:])
+                        msg = f"no log line {message!r} {fields} in {timeout} s:\n{tail}"
+                        raise AssertionError(msg)
+                    self._changed.wait(min(left, 0.5))
+
+        return await asyncio.to_thread(wait)
+
+    def signal(self, number: signal.Signals) -> float:
+        """Send the worker a signal; the time of it."""
+        at = time.monotonic()
+        os.kill(self.pid, number)
+        return at
+
+    def signal_group(self, number: signal.Signals) -> float:
+        """Send it to the worker and all its jobs, as a terminal or systemd does."""
+        at = time.monotonic()
+        os.killpg(self.pid, number)
+        return at
+
+    async def wait_exit(self, timeout: float = 30.0) -> int:
+        return await asyncio.to_thread(self._process.wait, timeout)
+
+    def kill(self) -> None:
+        """End it with everything it started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self._process.wait()
+        self._reader.join(timeout=5)
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+
+def _fits(line: Mapping[str, Any], message: str, fields: Mapping[str, Any]) -> bool:
+    return message in str(line.get("message", "")) and all(
+        line.get(key) == value for key, value in fields.items()
+    )
+
+
+@contextlib.asynccontextmanager
+async def running_worker(server: LiveKitServer, **arguments: Any) -> AsyncIterator[Worker]:
+    """A worker that has registered."""
+    worker = await asyncio.to_thread(lambda: Worker(server, **arguments))
+    try:
+        await worker.wait_for_log("registered worker", REGISTER_TIMEOUT)
+        yield worker
+    finally:
+        await asyncio.to_thread(worker.kill)
+
+
+@dataclass
+class Call:
+    """One room with a user, an observer and an agent that serves."""
+
+    server: LiveKitServer
+    worker: Worker
+    room: str
+    user: Client
+    observer: Client
+    agent: str = ""
+    job: str = ""
+
+    async def do(self, act: str, **order: Any) -> dict[str, Any]:
+        """Tell the actor to end in some way; its pid, job id and the time of the deed."""
+        answer = await self.user.room.local_participant.perform_rpc(
+            destination_identity=self.agent,
+            method="do",
+            payload=json.dumps({"act": act, **order}),
+            response_timeout=5,
+        )
+        return dict(json.loads(answer))
+
+    async def ending(self, timeout: float = 10.0) -> tuple[Seen, Seen]:
+        """How it ended for the observer: the exit as first seen, and the leave."""
+        exit_ = await self.observer.wait_for_exit(self.agent, timeout)
+        left = await self.observer.wait_for_leave(self.agent, timeout)
+        return exit_, left
+
+
+@contextlib.asynccontextmanager
+async def call(
+    server: LiveKitServer,
+    worker: Worker,
+    *,
+    active: bool = True,
+    track: bool = True,
+    **how: Any,
+) -> AsyncIterator[Call]:
+    """A room of its own with a user, an observer and a dispatched agent.
+
+    Args:
+        server: Where.
+        worker: Whose agent.
+        active: Wait until the agent serves; else only until it is in the room.
+        track: The user publishes a silent track, so that its leave is told at once.
+        **how: Goes to the actor as metadata.
+    """
+    room = f"room-{uuid.uuid4().hex[:10]}"
+    user, observer = Client(server, room, "user"), Client(server, room, "observer")
+    made = Call(server, worker, room, user, observer)
+    try:
+        await user.connect()
+        if track:
+            await user.publish_audio()
+        await dispatch(server, room, worker.name, how)
+        joined = await user.wait_for(lambda s: s.identity.startswith("agent-"))
+        made.agent, made.job = joined.identity, joined.identity.removeprefix("agent-")
+        # after the agent, so that it is the user that the agent links to
+        await observer.connect()
+        if active:
+            await user.wait_for(lambda s: s.attributes.get("lk.agent.state") == "listening")
+        yield made
+    finally:
+        await asyncio.gather(user.aclose(), observer.aclose())
+
+
+async def dispatch(server: LiveKitServer, room: str, name: str, how: Mapping[str, Any]) -> None:
+    async with server_api(server) as lkapi:
+        await lkapi.agent_dispatch.create_dispatch(
+            api.CreateAgentDispatchRequest(agent_name=name, room=room, metadata=json.dumps(how))
+        )
+
+
+@contextlib.asynccontextmanager
+async def server_api(server: LiveKitServer) -> AsyncIterator[api.LiveKitAPI]:
+    lkapi = api.LiveKitAPI(server.url, server.api_key, server.api_secret)
+    try:
+        yield lkapi
+    finally:
+        await lkapi.aclose()  # type: ignore[no-untyped-call]

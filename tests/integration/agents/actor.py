@@ -1,0 +1,225 @@
+"""An agent that ends in any way it is told to, by RPC ``do``. Needs no models.
+
+The dispatch's metadata says how to run it, as JSON: ``wait`` keeps the entrypoint waiting,
+``options`` are fields of RoomOptions, ``on_session_end`` seconds are slept in that hook.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+from livekit import rtc
+from livekit.agents import (
+    Agent,
+    AgentServer,
+    AgentSession,
+    APIConnectOptions,
+    APIError,
+    JobContext,
+    JobExecutorType,
+    llm,
+)
+from livekit.agents.types import DEFAULT_API_CONNECT_OPTIONS, NOT_GIVEN
+from livekit.agents.voice.agent_session import SessionConnectOptions
+from livekit.agents.voice.room_io import RoomOptions
+
+from livekit_lifecycle import ExitRecord, LifecycleOptions, LifecycleServer, get_lifecycle
+
+logger = logging.getLogger("actor")
+PLAIN = os.environ.get("ACTOR_PLAIN") == "1"
+
+
+def on_exit(record: ExitRecord) -> None:
+    logger.info(
+        "worker_hook",
+        extra={
+            "job": record.job_id,
+            "seen": [record.exit.value, record.reason, record.detail, record.published],
+            "at": time.monotonic(),
+        },
+    )
+
+
+def on_drain(deadline: float) -> None:
+    logger.info("drain_hook", extra={"deadline": deadline, "at": time.monotonic()})
+
+
+def make_server() -> AgentServer:
+    common: dict[str, Any] = {
+        "num_idle_processes": int(os.environ.get("ACTOR_IDLE", "1")),
+        "load_fnc": lambda: 0.0,
+        "port": 0,
+        "host": "127.0.0.1",
+        "drain_timeout": int(os.environ.get("ACTOR_DRAIN_TIMEOUT", "3600")),
+        "multiprocessing_context": os.environ.get("ACTOR_CONTEXT", "forkserver"),
+        "job_executor_type": JobExecutorType(os.environ.get("ACTOR_EXECUTOR", "process")),
+        "job_memory_limit_mb": float(os.environ.get("ACTOR_MEMORY_LIMIT", "0")),
+    }
+    if PLAIN:
+        return AgentServer(**common)
+    options = json.loads(os.environ.get("ACTOR_LIFECYCLE", "{}"))
+    return LifecycleServer(
+        lifecycle=LifecycleOptions(on_exit=on_exit, on_drain=on_drain, **options), **common
+    )
+
+
+server = make_server()
+
+
+class BrokenLLM(llm.LLM):
+    """Fails each time, as a provider does that is down for good."""
+
+    def chat(
+        self,
+        *,
+        chat_ctx: llm.ChatContext,
+        tools: list[llm.Tool] | None = None,
+        conn_options: APIConnectOptions = DEFAULT_API_CONNECT_OPTIONS,
+        parallel_tool_calls: Any = NOT_GIVEN,
+        tool_choice: Any = NOT_GIVEN,
+        extra_kwargs: Any = NOT_GIVEN,
+    ) -> llm.LLMStream:
+        return BrokenStream(self, chat_ctx=chat_ctx, tools=tools or [], conn_options=conn_options)
+
+
+class BrokenStream(llm.LLMStream):
+    async def _run(self) -> None:
+        msg = "no such model"
+        raise APIError(msg, retryable=False)
+
+
+async def on_session_end(ctx: JobContext) -> None:
+    seconds = float(json.loads(ctx.job.metadata or "{}").get("on_session_end", 0))
+    await asyncio.sleep(seconds)
+    logger.info("session_end_hook", extra={"job": ctx.job.id, "in_room": ctx.room.isconnected()})
+
+
+class PhoneBoothError(Exception):
+    """What the entrypoint raises; its text must never be seen by anyone."""
+
+
+@server.rtc_session(agent_name=os.environ.get("ACTOR_NAME", "actor"), on_session_end=on_session_end)
+async def entrypoint(ctx: JobContext) -> None:
+    how = json.loads(ctx.job.metadata or "{}")
+    if how.get("raise") == "before_connect":
+        raise PhoneBoothError("secret text")  # noqa: EM101, TRY003
+    failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    session: AgentSession[None] = AgentSession(
+        llm=BrokenLLM(),
+        conn_options=SessionConnectOptions(
+            llm_conn_options=APIConnectOptions(max_retry=0), max_unrecoverable_errors=0
+        ),
+    )
+    watch(ctx, session)
+    if how.get("session", True):
+        await session.start(
+            agent=Agent(instructions="Be brief."),
+            room=ctx.room,
+            room_options=RoomOptions(**how.get("options", {})),
+        )
+    else:
+        await ctx.connect()
+    ctx.room.local_participant.register_rpc_method("do", act(ctx, session, failed))
+    if how.get("raise") == "after_start":
+        raise PhoneBoothError("secret text")  # noqa: EM101, TRY003
+    if how.get("wait"):
+        await failed
+
+
+def watch(ctx: JobContext, session: AgentSession[None]) -> None:
+    """Log when the agent itself sees things, on the clock that all processes here share."""
+
+    def left(participant: rtc.RemoteParticipant) -> None:
+        logger.info("saw_leave", extra={"who": participant.identity, "at": time.monotonic()})
+
+    def closed(_: Any) -> None:
+        logger.info("saw_close", extra={"job": ctx.job.id, "at": time.monotonic()})
+
+    async def shut(reason: str) -> None:
+        logger.info("shutdown_callback", extra={"job": ctx.job.id, "why": reason})
+
+    ctx.room.on("participant_disconnected", left)
+    session.on("close", closed)
+    ctx.add_shutdown_callback(shut)
+    if not PLAIN:
+
+        def draining(deadline: float) -> None:
+            logger.info("draining_hook", extra={"job": ctx.job.id, "deadline": deadline})
+            if json.loads(ctx.job.metadata or "{}").get("wrap_up"):
+                session.shutdown()
+
+        def exited(record: ExitRecord) -> None:
+            logger.info("exit_hook", extra={"job": record.job_id, "reason_seen": record.reason})
+
+        get_lifecycle().on("draining", draining)
+        get_lifecycle().on("exit", exited)
+
+
+def act(ctx: JobContext, session: AgentSession[None], failed: asyncio.Future[None]) -> Any:
+    """The RPC handler: answers with the pid and the time, then does what it was told."""
+
+    async def do(data: rtc.RpcInvocationData) -> str:
+        order = json.loads(data.payload)
+        loop = asyncio.get_running_loop()
+        answer = {"pid": os.getpid(), "job": ctx.job.id, "at": time.monotonic() + 0.05}
+        # 50 ms later, so that the answer is out before the deed
+        loop.call_later(0.05, perform, ctx, session, failed, order)
+        return json.dumps(answer)
+
+    return do
+
+
+def perform(
+    ctx: JobContext, session: AgentSession[None], failed: asyncio.Future[None], order: Any
+) -> None:
+    what = order.get("act")
+    deeds: dict[str, Any] = {
+        "shutdown": lambda: ctx.shutdown(order["reason"]) if "reason" in order else ctx.shutdown(),
+        "session_shutdown": lambda: session.shutdown(drain=False),
+        "session_aclose": lambda: spawn(session.aclose()),
+        "delete_room": lambda: ctx.delete_room(),
+        "disconnect": lambda: spawn(ctx.room.disconnect()),
+        "raise": lambda: failed.set_exception(PhoneBoothError("secret text")),
+        "session_error": lambda: session.generate_reply(user_input="hello"),
+        "sys_exit": lambda: sys.exit(order.get("code", 3)),
+        "os_exit": lambda: os._exit(order.get("code", 3)),
+        "signal": lambda: os.kill(os.getpid(), getattr(signal, order["name"])),
+        "eat": lambda: EATEN.append(bytearray(order["mb"] * 1024 * 1024)),
+        "block": lambda: time.sleep(order["seconds"]),
+        "task_error": lambda: spawn(fail_later()),
+    }
+    if not PLAIN:
+        deeds["end"] = lambda: get_lifecycle().end(
+            order.get("detail", ""), next=order.get("next", "end")
+        )
+        deeds["handoff"] = lambda: get_lifecycle().handoff(order.get("detail", ""))
+    if what in deeds:
+        deeds[what]()
+
+
+EATEN: list[bytearray] = []
+TASKS: set[asyncio.Task[Any]] = set()
+
+
+def spawn(coroutine: Any) -> None:
+    task = asyncio.ensure_future(coroutine)
+    TASKS.add(task)
+    task.add_done_callback(TASKS.discard)
+
+
+async def fail_later() -> None:
+    msg = "secret text"
+    raise PhoneBoothError(msg)
+
+
+if __name__ == "__main__":
+    from livekit.agents import cli
+
+    cli.run_app(server)
