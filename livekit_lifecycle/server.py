@@ -17,7 +17,6 @@ from .entrypoint import Entrypoint, ManagedEntrypoint, ManagedSessionEnd
 from .options import LifecycleOptions
 from .worker import WorkerLifecycle
 
-
 _forkserver = f"{__package__}._forkserver"
 
 

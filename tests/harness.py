@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,12 @@ class Seen:
     @property
     def exit(self) -> AgentExit | None:
         return parse(self.attributes).exit
+
+
+def words(seen: Seen) -> tuple[str, str, str, str]:
+    """An exit in the contract's words: exit, reason, detail, next."""
+    assert seen.exit is not None
+    return seen.exit.exit.value, seen.exit.reason, seen.exit.detail, seen.exit.next
 
 
 class Client:
@@ -153,15 +159,16 @@ class Worker:
         name: str | None = None,
         environment: Mapping[str, str] | None = None,
         command: list[str] | None = None,
+        arguments: Sequence[str] = (),
     ) -> None:
         self.server = server
         self.name = name or f"actor-{uuid.uuid4().hex[:8]}"
         self.lines: list[dict[str, Any]] = []
         self.raw: list[str] = []
         self._changed = threading.Condition()
+        start = [sys.executable, "-m", "livekit.agents", "start", str(file), "--log-level", "DEBUG"]
         self._process = subprocess.Popen(
-            command
-            or [sys.executable, "-m", "livekit.agents", "start", str(file), "--log-level", "DEBUG"],
+            [*(command or start), *arguments],
             cwd=ROOT,
             env={
                 **os.environ,
@@ -210,22 +217,26 @@ class Worker:
         self, message: str, timeout: float = 15.0, **fields: Any
     ) -> dict[str, Any]:
         """The first log line that fits, also one that was there before."""
+        return await asyncio.to_thread(self.await_log, message, timeout, **fields)
 
-        def wait() -> dict[str, Any]:
-            deadline = time.monotonic() + timeout
-            with self._changed:
-                while True:
-                    for line in self.lines:
-                        if _fits(line, message, fields):
-                            return line
-                    left = deadline - time.monotonic()
-                    if left <= 0 or (self.returncode is not None and not self._reader.is_alive()):
-                        tail = "\n".join(self.raw[-60:])
-                        msg = f"no log line {message!r} {fields} in {timeout} s:\n{tail}"
-                        raise AssertionError(msg)
-                    self._changed.wait(min(left, 0.5))
+    def await_log(self, message: str, timeout: float, **fields: Any) -> dict[str, Any]:
+        """The same, for a thread.
 
-        return await asyncio.to_thread(wait)
+        Raises:
+            AssertionError: There is none in time, or the worker is gone; it shows the log's end.
+        """
+        deadline = time.monotonic() + timeout
+        with self._changed:
+            while True:
+                for line in self.lines:
+                    if _fits(line, message, fields):
+                        return line
+                left = deadline - time.monotonic()
+                if left <= 0 or (self.returncode is not None and not self._reader.is_alive()):
+                    tail = "\n".join(self.raw[-60:])
+                    msg = f"no log line {message!r} {fields} in {timeout} s:\n{tail}"
+                    raise AssertionError(msg)
+                self._changed.wait(min(left, 0.5))
 
     def signal(self, number: signal.Signals) -> float:
         """Send the worker a signal; the time of it."""
@@ -258,15 +269,15 @@ def _fits(line: Mapping[str, Any], message: str, fields: Mapping[str, Any]) -> b
     )
 
 
-@contextlib.asynccontextmanager
-async def running_worker(server: LiveKitServer, **arguments: Any) -> AsyncIterator[Worker]:
-    """A worker that has registered."""
-    worker = await asyncio.to_thread(lambda: Worker(server, **arguments))
+@contextlib.contextmanager
+def running_worker(server: LiveKitServer, **arguments: Any) -> Iterator[Worker]:
+    """A worker that has registered; ended with all its jobs, by their process group."""
+    worker = Worker(server, **arguments)
     try:
-        await worker.wait_for_log("registered worker", REGISTER_TIMEOUT)
+        worker.await_log("registered worker", REGISTER_TIMEOUT)
         yield worker
     finally:
-        await asyncio.to_thread(worker.kill)
+        worker.kill()
 
 
 @dataclass
@@ -283,13 +294,7 @@ class Call:
 
     async def do(self, act: str, **order: Any) -> dict[str, Any]:
         """Tell the actor to end in some way; its pid, job id and the time of the deed."""
-        answer = await self.user.room.local_participant.perform_rpc(
-            destination_identity=self.agent,
-            method="do",
-            payload=json.dumps({"act": act, **order}),
-            response_timeout=5,
-        )
-        return dict(json.loads(answer))
+        return await do(self.user, self.worker, self.agent, act, **order)
 
     async def ending(self, timeout: float = 10.0) -> tuple[Seen, Seen]:
         """How it ended for the observer: the exit as first seen, and the leave."""
@@ -333,6 +338,15 @@ async def call(
         yield made
     finally:
         await asyncio.gather(user.aclose(), observer.aclose())
+
+
+async def do(client: Client, worker: Worker, agent: str, act: str, **order: Any) -> dict[str, Any]:
+    """Tell an actor what to do; returns when it does it."""
+    number = uuid.uuid4().hex
+    await client.room.local_participant.publish_data(
+        json.dumps({"id": number, "act": act, **order}), topic="do", destination_identities=[agent]
+    )
+    return await worker.wait_for_log("deed", id=number)
 
 
 async def dispatch(server: LiveKitServer, room: str, name: str, how: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""An agent that ends in any way it is told to, by RPC ``do``. Needs no models.
+"""An agent that ends in any way it is told to, by a data message with topic ``do``. Needs no models.
 
 The dispatch's metadata says how to run it, as JSON: ``wait`` keeps the entrypoint waiting,
 ``options`` are fields of RoomOptions, ``on_session_end`` seconds are slept in that hook.
@@ -24,6 +24,7 @@ from livekit.agents import (
     APIError,
     JobContext,
     JobExecutorType,
+    JobRequest,
     llm,
 )
 from livekit.agents.types import DEFAULT_API_CONNECT_OPTIONS, NOT_GIVEN
@@ -101,11 +102,24 @@ async def on_session_end(ctx: JobContext) -> None:
     logger.info("session_end_hook", extra={"job": ctx.job.id, "in_room": ctx.room.isconnected()})
 
 
+async def on_request(request: JobRequest) -> None:
+    """Accepts as an app may: under a name of its own, with attributes of its own."""
+    logger.info("request_hook", extra={"job": request.id})
+    await request.accept(
+        identity=os.environ.get("ACTOR_IDENTITY", ""),
+        attributes={"app.mood": "good", **json.loads(os.environ.get("ACTOR_ATTRIBUTES", "{}"))},
+    )
+
+
 class PhoneBoothError(Exception):
     """What the entrypoint raises; its text must never be seen by anyone."""
 
 
-@server.rtc_session(agent_name=os.environ.get("ACTOR_NAME", "actor"), on_session_end=on_session_end)
+@server.rtc_session(
+    agent_name=os.environ.get("ACTOR_NAME", "actor"),
+    on_request=on_request,
+    on_session_end=on_session_end,
+)
 async def entrypoint(ctx: JobContext) -> None:
     how = json.loads(ctx.job.metadata or "{}")
     if how.get("raise") == "before_connect":
@@ -118,15 +132,17 @@ async def entrypoint(ctx: JobContext) -> None:
         ),
     )
     watch(ctx, session)
+    if how.get("delay_connect"):
+        logger.info("actor_waits")
+        await asyncio.sleep(float(how["delay_connect"]))
+    await ctx.connect()
+    ctx.room.on("data_received", act(ctx, session, failed))
     if how.get("session", True):
         await session.start(
             agent=Agent(instructions="Be brief."),
             room=ctx.room,
             room_options=RoomOptions(**how.get("options", {})),
         )
-    else:
-        await ctx.connect()
-    ctx.room.local_participant.register_rpc_method("do", act(ctx, session, failed))
     if how.get("raise") == "after_start":
         raise PhoneBoothError("secret text")  # noqa: EM101, TRY003
     if how.get("wait"):
@@ -163,15 +179,15 @@ def watch(ctx: JobContext, session: AgentSession[None]) -> None:
 
 
 def act(ctx: JobContext, session: AgentSession[None], failed: asyncio.Future[None]) -> Any:
-    """The RPC handler: answers with the pid and the time, then does what it was told."""
+    """The handler of orders: prints who does it and when, then does it."""
 
-    async def do(data: rtc.RpcInvocationData) -> str:
-        order = json.loads(data.payload)
-        loop = asyncio.get_running_loop()
-        answer = {"pid": os.getpid(), "job": ctx.job.id, "at": time.monotonic() + 0.05}
-        # 50 ms later, so that the answer is out before the deed
-        loop.call_later(0.05, perform, ctx, session, failed, order)
-        return json.dumps(answer)
+    def do(packet: rtc.DataPacket) -> None:
+        if packet.topic == "do":
+            order = json.loads(packet.data)
+            deed = {"message": "deed", "id": order["id"], "job": ctx.job.id, "pid": os.getpid()}
+            # not by the log, whose records may still be queued when the process dies of its deed
+            print(json.dumps({**deed, "at": time.monotonic()}), flush=True)  # noqa: T201
+            perform(ctx, session, failed, order)
 
     return do
 

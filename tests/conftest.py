@@ -1,0 +1,33 @@
+"""Shared fixtures."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from scripts.livekit_server import LiveKitServer, MissingServerError, running
+from tests.harness import Worker, running_worker
+
+
+@pytest.fixture(scope="session")
+def livekit_server() -> Iterator[LiveKitServer]:
+    """A real livekit-server on free ports, one for each test process."""
+    log = Path(tempfile.gettempdir()) / f"livekit-server-{os.getpid()}.log"
+    try:
+        with running(log) as server:
+            yield server
+    except MissingServerError as missing:
+        if os.environ.get("CI") == "true":
+            raise
+        pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="module")
+def worker(livekit_server: LiveKitServer) -> Iterator[Worker]:
+    """The actor's worker, registered, for all tests of a file that leave it alive."""
+    with running_worker(livekit_server) as running_one:
+        yield running_one

@@ -1,0 +1,187 @@
+"""Endings that are not meant: named by whoever still can, never a goodbye."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+
+import pytest
+
+from scripts.livekit_server import LiveKitServer
+from tests.harness import Call, Client, Seen, Worker, call, dispatch, running_worker, words
+
+SOON = 2.0
+"""Generous for a machine under load; `make bench` shows the real figures."""
+
+
+async def crash(made: Call, at: float) -> tuple[Seen, Seen]:
+    exit_, left = await made.ending()
+    assert exit_.at <= left.at
+    assert exit_.at - at < SOON
+    assert not any("secret text" in str(seen) for seen in made.observer.seen)
+    return exit_, left
+
+
+async def test_an_exception_while_the_entrypoint_waits(
+    livekit_server: LiveKitServer, worker: Worker
+) -> None:
+    async with call(livekit_server, worker, wait=True) as made:
+        at = (await made.do("raise"))["at"]
+        exit_, left = await crash(made, at)
+        assert words(exit_) == ("crash", "exception", "PhoneBoothError", "rejoin")
+        assert left.reason == "agent_error"
+        line = await worker.wait_for_log("worker_hook", job=made.job)
+        assert line["seen"] == ["crash", "exception", "PhoneBoothError", True]
+        # the app's own hook ran, while the agent was still in the room
+        await worker.wait_for_log("session_end_hook", job=made.job, in_room=True)
+
+
+async def test_an_exception_right_after_the_start(
+    livekit_server: LiveKitServer, worker: Worker
+) -> None:
+    room = f"room-{time.monotonic_ns()}"
+    observer = Client(livekit_server, room, "observer")
+    await observer.connect()
+    try:
+        await dispatch(livekit_server, room, worker.name, {"raise": "after_start"})
+        exit_ = await observer.wait_for(lambda s: s.exit is not None)
+        assert words(exit_) == ("crash", "exception", "PhoneBoothError", "rejoin")
+    finally:
+        await observer.aclose()
+
+
+async def test_an_exception_before_connect_reaches_the_workers_hook(
+    livekit_server: LiveKitServer, worker: Worker
+) -> None:
+    room = f"room-{time.monotonic_ns()}"
+    observer = Client(livekit_server, room, "observer")
+    await observer.connect()
+    try:
+        await dispatch(livekit_server, room, worker.name, {"raise": "before_connect"})
+        line = await worker.wait_for_log(
+            "worker_hook", seen=["crash", "exception", "PhoneBoothError", False]
+        )
+        assert line["job"].startswith("AJ_")
+        assert observer.seen == []
+    finally:
+        await observer.aclose()
+
+
+async def test_an_exception_in_a_background_task_is_no_end(
+    livekit_server: LiveKitServer, worker: Worker
+) -> None:
+    async with call(livekit_server, worker) as made:
+        await made.do("task_error")
+        await asyncio.sleep(1)
+        await made.do("nothing")  # it answers
+        assert all(seen.exit is None for seen in made.observer.seen)
+
+
+async def test_a_session_that_closes_on_an_error(
+    livekit_server: LiveKitServer, worker: Worker
+) -> None:
+    async with call(livekit_server, worker) as made:
+        at = (await made.do("session_error"))["at"]
+        exit_, left = await crash(made, at)
+        assert words(exit_) == ("crash", "session_error", "llm", "rejoin")
+        assert left.reason == "agent_error"
+
+
+@pytest.mark.parametrize(
+    ("act", "order", "reason", "detail"),
+    [
+        ("signal", {"name": "SIGKILL"}, "killed", "SIGKILL"),
+        ("signal", {"name": "SIGSEGV"}, "killed", "SIGSEGV"),
+        ("os_exit", {"code": 3}, "exited", "code:3"),
+        ("os_exit", {"code": 0}, "exited", "code:0"),
+    ],
+)
+async def test_a_process_that_dies_without_a_word(
+    livekit_server: LiveKitServer,
+    worker: Worker,
+    act: str,
+    order: dict[str, object],
+    reason: str,
+    detail: str,
+) -> None:
+    async with call(livekit_server, worker) as made:
+        at = (await made.do(act, **order))["at"]
+        exit_, left = await crash(made, at)
+        assert words(exit_) == ("crash", reason, detail, "rejoin")
+        assert left.at - at < 4, "the dead one is put out, not left for the server's time-out"
+        assert left.attributes["lifecycle.state"] == "closed"
+        line = await worker.wait_for_log("worker_hook", job=made.job)
+        assert line["seen"] == ["crash", reason, detail, True]
+        (event,) = worker.log("lifecycle.crash_reported", job_id=made.job)
+        assert (event["reason"], event["detail"]) == (reason, detail)
+
+
+async def test_a_kill_after_the_goodbye_stays_a_goodbye(
+    livekit_server: LiveKitServer, worker: Worker
+) -> None:
+    async with call(livekit_server, worker, wait=True) as made:
+        pid = (await made.do("shutdown", reason="done"))["pid"]
+        await made.observer.wait_for_exit(made.agent)
+        os.kill(pid, signal.SIGKILL)
+        left = await made.observer.wait_for_leave(made.agent)
+        assert words(left) == ("intentional", "completed", "done", "end")
+
+
+async def test_a_job_does_not_die_of_signals_that_are_its_workers_business(
+    livekit_server: LiveKitServer, worker: Worker
+) -> None:
+    async with call(livekit_server, worker) as made:
+        pid = (await made.do("nothing"))["pid"]
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+            os.kill(pid, number)
+        await asyncio.sleep(1)
+        assert (await made.do("nothing"))["pid"] == pid
+        assert all(seen.exit is None for seen in made.observer.seen)
+
+
+@pytest.mark.parametrize("wait", [False, True], ids=["returned", "waiting"])
+async def test_the_worker_dies_under_its_jobs(livekit_server: LiveKitServer, wait: bool) -> None:
+    with running_worker(livekit_server) as doomed:
+        async with (
+            call(livekit_server, doomed, wait=wait) as one,
+            call(livekit_server, doomed, wait=wait) as other,
+        ):
+            at = doomed.signal(signal.SIGKILL)
+            for made in (one, other):
+                exit_, left = await crash(made, at)
+                assert words(exit_) == ("crash", "worker_lost", "", "rejoin")
+                assert left.reason == "agent_error"
+
+
+async def test_a_successor_of_the_same_identity_is_not_marked(
+    livekit_server: LiveKitServer,
+) -> None:
+    environment = {"ACTOR_IDENTITY": "receptionist"}
+    with running_worker(livekit_server, environment=environment) as named:
+        room = f"room-{time.monotonic_ns()}"
+        observer = Client(livekit_server, room, "observer")
+        await observer.connect()
+        try:
+            await dispatch(livekit_server, room, named.name, {})
+            first = await observer.wait_for(lambda s: s.identity == "receptionist")
+            job = first.attributes["lifecycle.job"]
+            # the successor takes over the identity while the first one lives; then that is killed
+            mark = len(observer.seen)
+            await dispatch(livekit_server, room, named.name, {})
+            second = await observer.wait_for(
+                lambda s: s.attributes.get("lifecycle.job", job) != job, since=mark
+            )
+            await named.wait_for_log("worker_hook", job=job)
+            assert named.log("worker_hook", job=job)[0]["seen"][:3] == [
+                "intentional",
+                "replaced",
+                "duplicate_identity",
+            ]
+            await asyncio.sleep(1)
+            now = observer.room.remote_participants["receptionist"].attributes
+            assert now["lifecycle.job"] == second.attributes["lifecycle.job"]
+            assert "lifecycle.exit" not in now
+        finally:
+            await observer.aclose()

@@ -1,0 +1,128 @@
+"""The first decisive claim wins, is written once, and never changes after."""
+
+from __future__ import annotations
+
+import asyncio
+
+from livekit_lifecycle.classify import (
+    EntrypointRaised,
+    JobTerminated,
+    RoomLeft,
+    SessionClosed,
+    ShutdownCalled,
+    WorkerDied,
+)
+from livekit_lifecycle.contract import AgentExit
+from livekit_lifecycle.ending import Ending
+
+
+class Wire:
+    """Where exits are written: answers when it is let, with what it is told."""
+
+    def __init__(self, *, answers: bool = True, hangs: bool = False) -> None:
+        self.written: list[AgentExit] = []
+        self.decided: list[tuple[AgentExit, bool]] = []
+        self.answers = answers
+        self.hangs = hangs
+
+    async def publish(self, exit_: AgentExit) -> bool:
+        self.written.append(exit_)
+        if self.hangs:
+            await asyncio.Event().wait()
+        return self.answers
+
+    def ending(self) -> Ending:
+        return Ending(publish=self.publish, decided=self._decided)
+
+    def _decided(self, exit_: AgentExit, published: bool) -> None:
+        self.decided.append((exit_, published))
+
+
+async def test_the_first_claim_is_written_once() -> None:
+    wire = Wire()
+    ending = wire.ending()
+    ending.claim(ShutdownCalled("done"))
+    ending.claim(ShutdownCalled("really done"))
+    await ending.wait_done(1)
+    ending.claim(EntrypointRaised("ValueError"))
+    await asyncio.sleep(0)
+    assert [exit_.detail for exit_ in wire.written] == ["done"]
+    assert [(exit_.detail, published) for exit_, published in wire.decided] == [("done", True)]
+
+
+async def test_an_error_of_the_same_moment_beats_the_shutdown_that_came_of_it() -> None:
+    wire = Wire()
+    ending = wire.ending()
+    ending.claim(ShutdownCalled("cleaning up"))
+    ending.claim(SessionClosed("error", error="tts_error"))
+    await ending.wait_done(1)
+    assert [exit_.reason for exit_ in wire.written] == ["session_error"]
+
+
+async def test_a_nameless_termination_waits_for_the_rooms_own_word() -> None:
+    wire = Wire()
+    ending = wire.ending()
+    ending.claim(JobTerminated())
+    await asyncio.sleep(0.01)
+    ending.left_room()
+    ending.claim(RoomLeft("room_deleted"))
+    await ending.wait_done(1)
+    assert wire.written == []
+    assert [(e.reason, published) for e, published in wire.decided] == [("room_closed", False)]
+
+
+async def test_a_termination_that_stays_nameless_is_written_all_the_same() -> None:
+    wire = Wire()
+    ending = wire.ending()
+    ending.claim(JobTerminated())
+    await ending.wait_done(1)
+    assert [(e.reason, published) for e, published in wire.decided] == [("removed", True)]
+
+
+async def test_a_write_that_hangs_ends_when_the_room_is_gone() -> None:
+    wire = Wire(hangs=True)
+    ending = wire.ending()
+    ending.claim(ShutdownCalled())
+    await asyncio.sleep(0.01)
+    ending.left_room()
+    ending.claim(RoomLeft("room_closed"))
+    await ending.wait_done(1)
+    assert [(e.reason, e.detail, p) for e, p in wire.decided] == [("room_closed", "empty", False)]
+
+
+async def test_what_was_written_stands_although_a_better_name_came_meanwhile() -> None:
+    wire = Wire()
+    ending = wire.ending()
+    ending.claim(ShutdownCalled())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)  # the write is on its way
+    ending.claim(EntrypointRaised("ValueError"))
+    await ending.wait_done(1)
+    assert [(e.reason, p) for e, p in wire.decided] == [("completed", True)]
+
+
+async def test_waiting_is_bounded() -> None:
+    ending = Wire().ending()
+    started = asyncio.get_running_loop().time()
+    await ending.wait_done(0.05)
+    await ending.wait_out_of_room(0.05)
+    assert asyncio.get_running_loop().time() - started < 0.5
+    assert not ending.done
+
+
+async def test_it_is_seen_through_although_its_task_is_cancelled() -> None:
+    wire = Wire()
+    ending = wire.ending()
+    ending.claim(WorkerDied())
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+    await ending.finish_now()
+    assert [(e.reason, p) for e, p in wire.decided] == [("worker_lost", True)]
+
+
+async def test_finishing_twice_writes_once() -> None:
+    wire = Wire()
+    ending = wire.ending()
+    ending.claim(WorkerDied())
+    await asyncio.gather(ending.finish_now(), ending.finish_now())
+    assert len(wire.decided) == 1

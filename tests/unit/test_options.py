@@ -1,0 +1,62 @@
+"""Bad input gets an error at start that names the value, the limit and what to do."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from livekit_lifecycle import ExitRecord, LifecycleOptions, LifecycleServer, managed
+
+
+@pytest.mark.parametrize("bad", [0, -1, math.nan, math.inf, True, "2", None])
+@pytest.mark.parametrize("name", ["publish_timeout", "hook_timeout", "leave_after"])
+def test_refuses_impossible_times(name: str, bad: Any) -> None:
+    if name == "leave_after" and bad is None:
+        return  # that one means: stay
+    with pytest.raises(ValueError, match=rf"{name} is {bad!r}; it must be a number of seconds"):
+        LifecycleOptions(**{name: bad})
+
+
+def test_staying_is_an_option() -> None:
+    assert LifecycleOptions(leave_after=None).leave_after is None
+
+
+def test_refuses_hooks_of_the_wrong_shape() -> None:
+    def two(a: object, b: object) -> None: ...
+
+    def none() -> None: ...
+
+    for bad in (two, none):
+        with pytest.raises(TypeError, match=r"on_exit is .*must be callable with one positional"):
+            LifecycleOptions(on_exit=bad)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="on_drain is 3; it must be a function of one argument"):
+        LifecycleOptions(on_drain=3)  # type: ignore[arg-type]
+
+
+def test_takes_hooks_of_every_right_shape() -> None:
+    class Callable:
+        def __call__(self, record: ExitRecord) -> None: ...
+
+        async def method(self, record: ExitRecord) -> None: ...
+
+    for good in (lambda _: None, Callable(), Callable().method, print, lambda *a: None):
+        assert LifecycleOptions(on_exit=good).on_exit is good
+
+
+def test_the_workers_hooks_do_not_travel_to_the_job() -> None:
+    options = LifecycleOptions(on_exit=lambda _: None, on_drain=lambda _: None, publish_timeout=1)
+    assert options.for_job() == LifecycleOptions(publish_timeout=1)
+
+
+def test_the_server_refuses_what_is_no_options() -> None:
+    with pytest.raises(TypeError, match="lifecycle is 'yes'; it must be a LifecycleOptions"):
+        LifecycleServer(lifecycle="yes")  # type: ignore[arg-type]
+
+
+def test_managed_refuses_what_is_no_entrypoint() -> None:
+    def plain(ctx: object) -> None: ...
+
+    with pytest.raises(TypeError, match="must be an 'async def' function"):
+        managed(plain)  # type: ignore[arg-type]
