@@ -306,11 +306,11 @@ class JobLifecycle:
         if state != rtc.ConnectionState.CONN_CONNECTED:
             return
         me = self._room.local_participant
-        if not parse(me.attributes).managed:
-            self._post(will_attributes(self._ctx.job.id))  # no worker half armed it
         if self._record is not None:
             # decided while the agent was on its way in, when nobody could be told
             self._post(exit_attributes(self._record, self._state))
+        elif not parse(me.attributes).managed:
+            self._post(state_attributes(self._state))
         self._tell_worker("joined", {"job_id": self._ctx.job.id})
         self._on_attributes(me.attributes, me)
         self._on_presence()
@@ -358,7 +358,8 @@ class JobLifecycle:
         self._guarded(self._ending.claim)(evidence)
 
     async def _publish_exit(self, exit_: AgentExit) -> bool:
-        return not self._silent and await self._publisher.publish(exit_attributes(exit_))
+        attributes = self._armed(exit_attributes(exit_))
+        return not self._silent and await self._publisher.publish(attributes)
 
     def _on_decided(self, exit_: AgentExit, published: bool) -> None:  # noqa: FBT001 - a callback
         self._state = State.CLOSING
@@ -433,7 +434,14 @@ class JobLifecycle:
 
     def _post(self, attributes: Mapping[str, str]) -> None:
         if not self._silent:
-            self._publisher.post(attributes)
+            self._publisher.post(self._armed(attributes))
+
+    def _armed(self, attributes: Mapping[str, str]) -> Mapping[str, str]:
+        """Without a worker half nobody armed the agent: then the first write does."""
+        room = self._room
+        if room.isconnected() and parse(room.local_participant.attributes).managed:
+            return attributes
+        return {**will_attributes(self._ctx.job.id), **attributes}
 
     async def _server_write(self, attributes: Mapping[str, str]) -> None:
         await self._ctx.api.room.update_participant(

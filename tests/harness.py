@@ -47,6 +47,13 @@ class Seen:
         return parse(self.attributes).exit
 
 
+def is_serving(seen: Seen) -> bool:
+    """An agent says that it is; one without our attributes by LiveKit's own."""
+    if "lifecycle.state" in seen.attributes:
+        return seen.attributes["lifecycle.state"] == "active"
+    return seen.attributes.get("lk.agent.state") == "listening"
+
+
 def words(seen: Seen) -> tuple[str, str, str, str]:
     """An exit in the contract's words: exit, reason, detail, next."""
     assert seen.exit is not None
@@ -334,7 +341,7 @@ async def call(
         # after the agent, so that it is the user that the agent links to
         await observer.connect()
         if active:
-            await user.wait_for(lambda s: s.attributes.get("lk.agent.state") == "listening")
+            await user.wait_for(is_serving)
         yield made
     finally:
         await asyncio.gather(user.aclose(), observer.aclose())

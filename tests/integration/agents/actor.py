@@ -1,4 +1,4 @@
-"""An agent that ends in any way it is told to, by a data message with topic ``do``. Needs no models.
+"""An agent that ends in any way it is told to, by a data message. Needs no models.
 
 The dispatch's metadata says how to run it, as JSON: ``wait`` keeps the entrypoint waiting,
 ``options`` are fields of RoomOptions, ``on_session_end`` seconds are slept in that hook.
@@ -187,7 +187,11 @@ def act(ctx: JobContext, session: AgentSession[None], failed: asyncio.Future[Non
             deed = {"message": "deed", "id": order["id"], "job": ctx.job.id, "pid": os.getpid()}
             # not by the log, whose records may still be queued when the process dies of its deed
             print(json.dumps({**deed, "at": time.monotonic()}), flush=True)  # noqa: T201
-            perform(ctx, session, failed, order)
+            if "after" in order:
+                loop = asyncio.get_running_loop()
+                loop.call_later(order["after"], perform, ctx, session, failed, order)
+            else:
+                perform(ctx, session, failed, order)
 
     return do
 

@@ -1,0 +1,33 @@
+# Each target does its own set-up: virtual environment, packages, livekit-server.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test check bench clean
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group dev --editable .
+	touch $(READY)
+
+demo: $(READY) ## five endings, live, in about a minute
+	$(BIN)/python scripts/demo.py
+
+test: $(READY) ## everything; what this machine lacks is named at the end as not run
+	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+check: $(READY) ## style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/lint-imports
+
+bench: $(READY) ## the tables that README.md quotes; about ten minutes
+	$(BIN)/python -m benchmarks.endings
+	$(BIN)/python -m benchmarks.cost
+
+clean:
+	rm -rf $(VENV) dist

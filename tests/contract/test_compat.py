@@ -1,0 +1,133 @@
+"""Each private name of livekit-agents that `_compat` leans on, with what to do when it changes."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import logging
+import types
+from typing import Any, cast, get_args
+
+import pytest
+from livekit.agents import AgentServer, AgentSession, JobContext
+from livekit.agents.ipc import (
+    channel,
+    job_proc_executor,
+    job_proc_lazy_main,
+    job_thread_executor,
+    log_queue,
+    proc_client,
+    proc_pool,
+    proto,
+    supervised_proc,
+)
+
+from livekit_lifecycle import _compat
+
+CHANGED = "livekit-agents changed a private name: adapt livekit_lifecycle/_compat.py"
+
+
+def test_the_future_that_starts_a_jobs_shutdown_is_in_reach() -> None:
+    code = job_proc_lazy_main._JobProc._start_job.__code__
+    nested = {c.co_name: c for c in code.co_consts if isinstance(c, types.CodeType)}
+    assert "_on_ctx_shutdown" in nested, f"{CHANGED}: on_job_shutdown"
+    assert "self" in nested["_on_ctx_shutdown"].co_freevars, f"{CHANGED}: on_job_shutdown"
+    assert "_shutdown_fut" in nested["_on_ctx_shutdown"].co_names, f"{CHANGED}: on_job_shutdown"
+    assert "_on_shutdown" in inspect.getsource(JobContext.__init__), f"{CHANGED}: on_job_shutdown"
+
+
+def test_the_reason_of_a_shutdown_can_be_put_back() -> None:
+    fields = {f.name for f in dataclasses.fields(job_proc_lazy_main._ShutdownInfo)}
+    assert fields == {"reason", "user_initiated"}, f"{CHANGED}: on_job_shutdown"
+    info = job_proc_lazy_main._ShutdownInfo(user_initiated=False, reason="a")
+    info.reason = "b"
+    source = inspect.getsource(job_proc_lazy_main._JobProc.entrypoint)
+    assert _compat._PLAIN_SHUTDOWN in source, f"{CHANGED}: _PLAIN_SHUTDOWN"
+
+
+def test_every_close_of_a_session_goes_through_one_method() -> None:
+    parameters = inspect.signature(AgentSession._aclose_impl).parameters
+    assert {"reason", "error"} <= set(parameters), f"{CHANGED}: on_session_closing"
+    assert all(
+        parameters[name].kind is inspect.Parameter.KEYWORD_ONLY for name in ("reason", "error")
+    ), f"{CHANGED}: on_session_closing hands on keywords only"
+    for way in (AgentSession.aclose, AgentSession._close_soon, AgentSession._on_error):
+        assert "_aclose_impl" in inspect.getsource(way), f"{CHANGED}: on_session_closing"
+
+
+async def test_a_session_knows_whether_it_was_started() -> None:
+    session: AgentSession[None] = AgentSession()
+    assert session._started is False, f"{CHANGED}: on_session_closing"
+
+
+def test_a_session_announces_itself_to_its_job_when_it_starts() -> None:
+    source = inspect.getsource(AgentSession.start)
+    assert source.index("_primary_agent_session = self") < source.index(
+        "job_ctx.add_shutdown_callback"
+    ), "a session no longer adds a shutdown callback at its start: see JobLifecycle._wrap_context"
+
+
+def test_job_log_records_travel_through_a_handler_of_the_root_logger() -> None:
+    assert issubclass(log_queue.LogQueueHandler, logging.Handler), f"{CHANGED}: send_to_worker"
+    assert "callHandlers" in inspect.getsource(log_queue.LogQueueListener.handle), (
+        f"{CHANGED}: send_to_worker"
+    )
+    joined = inspect.getsource(supervised_proc.SupervisedProc._start)
+    assert joined.index("log_listener.stop()") < joined.index("_join_fut.set_result"), (
+        "a process's death is told before its log is read to the end: see send_to_worker"
+    )
+
+
+def test_a_shutdown_request_can_carry_a_reason() -> None:
+    assert proto.ShutdownRequest(reason="x").reason == "x", f"{CHANGED}: stop_job"
+    assert inspect.iscoroutinefunction(channel.asend_message), f"{CHANGED}: stop_job"
+    for executor in (supervised_proc.SupervisedProc, job_thread_executor.ThreadJobExecutor):
+        assert "self._pch" in inspect.getsource(executor), f"{CHANGED}: stop_job"
+
+
+def test_the_pool_tells_when_a_process_ended_and_what_ran_in_it() -> None:
+    assert "process_closed" in get_args(proc_pool.EventTypes), f"{CHANGED}: WorkerWatch"
+    assert isinstance(proc_pool.ProcPool.processes, property), f"{CHANGED}: WorkerWatch"
+    assert "self._proc_pool = " in inspect.getsource(AgentServer.run), f"{CHANGED}: WorkerWatch"
+    for executor in (job_proc_executor.ProcJobExecutor, job_thread_executor.ThreadJobExecutor):
+        assert isinstance(executor.running_job, property), f"{CHANGED}: WorkerWatch"
+    for name in ("exitcode", "killed", "pid"):
+        assert isinstance(getattr(supervised_proc.SupervisedProc, name), property), (
+            f"{CHANGED}: WorkerWatch, {name}"
+        )
+
+
+@pytest.mark.parametrize("start", _compat._KILL_MESSAGES)
+def test_the_workers_log_still_says_why_it_kills(start: str) -> None:
+    source = inspect.getsource(supervised_proc).replace("{self.process_kind}", "job")
+    assert start in source, f"livekit-agents words a kill differently now: {start!r}"
+
+
+def test_a_job_process_has_the_name_we_know_it_by() -> None:
+    source = inspect.getsource(job_proc_executor.ProcJobExecutor._create_process)
+    assert f'name="{_compat._JOB_PROCESS}"' in source, f"{CHANGED}: is_job_process"
+    assert callable(proc_client._dump_stack_traces), f"{CHANGED}: protect_job_process"
+
+
+def test_the_drain_timeout_is_in_reach() -> None:
+    assert _compat.drain_timeout(AgentServer(drain_timeout=7)) == 7, f"{CHANGED}: drain_timeout"
+
+
+def test_modules_can_be_preloaded_in_the_forkserver() -> None:
+    assert "preload_modules" in inspect.signature(AgentServer.__init__).parameters
+    assert "set_forkserver_preload" in inspect.getsource(AgentServer.run)
+
+
+def test_a_name_that_is_gone_is_one_warning_and_no_exception(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    nothing = cast("Any", types.SimpleNamespace())
+    _compat.on_session_closing(nothing, lambda _cause, _error: None)
+    _compat.on_job_shutdown(nothing, lambda _shutdown: None)
+    watch = _compat.WorkerWatch(
+        nothing, on_message=lambda _message: None, on_closed=lambda _executor: None
+    )
+    assert watch.running() == []
+    watch.aclose()
+    features = [r.__dict__["feature"] for r in caplog.records if "unavailable" in r.message]
+    assert features == ["start of a session's closing", "job shutdown", "job processes"]
