@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from livekit.agents import AgentServer, AgentSession, JobContext
 from livekit.agents.job import RunningJobInfo
+from livekit.agents.voice.room_io import RoomOptions
 
 from ._log import FEATURE_UNAVAILABLE, INTERNAL_ERROR, log
 
@@ -127,6 +128,17 @@ def on_session_closing(session: AgentSession[Any], callback: Callable[[str, str]
         await original(**kwargs)
 
     session._aclose_impl = aclose_impl  # type: ignore[method-assign]  # noqa: SLF001
+
+
+def session_options(session: AgentSession[Any]) -> RoomOptions | None:
+    """What the session was started with; None for one that has no room."""
+    try:
+        return session.room_io._options  # noqa: SLF001
+    except AttributeError as error:
+        _unavailable("presets", error)
+    except RuntimeError:
+        pass  # LiveKit's word for a session without a room
+    return None
 
 
 def protect_job_process() -> None:

@@ -29,6 +29,7 @@ NO_CREDENTIALS: Final = "lifecycle.no_credentials"
 NOT_ATTACHED: Final = "lifecycle.not_attached"
 INTERNAL_ERROR: Final = "lifecycle.internal_error"
 FEATURE_UNAVAILABLE: Final = "lifecycle.feature_unavailable"
+GRACE_CUT: Final = "lifecycle.grace_cut"
 IDLE_PROCESS_DIED: Final = "lifecycle.idle_process_died"
 
 

@@ -43,6 +43,26 @@ class SessionClosed:
 
 
 @dataclass(frozen=True)
+class UserGone:
+    """Our own grace, or its absence, ended the session with its user.
+
+    Attributes:
+        reason: LiveKit's disconnect reason of the user, in lower case.
+        said_bye: The user asked for the end.
+    """
+
+    reason: str = ""
+    said_bye: bool = False
+
+
+@dataclass(frozen=True)
+class LimitReached:
+    """A limit that was set beforehand ran out."""
+
+    limit: Literal["grace", "max_duration", "idle", "no_show"]
+
+
+@dataclass(frozen=True)
 class EntrypointRaised:
     """The entrypoint raised; only the class's name is kept, its text may be private."""
 
@@ -100,6 +120,8 @@ class ProcessEnded:
 Evidence = (
     ShutdownCalled
     | SessionClosed
+    | UserGone
+    | LimitReached
     | EntrypointRaised
     | RoomLeft
     | JobTerminated
@@ -130,7 +152,7 @@ _SESSION_ERRORS: Final = {
 }
 
 
-def classify(evidence: Evidence) -> AgentExit:  # noqa: PLR0911 - one arm for each kind of evidence
+def classify(evidence: Evidence) -> AgentExit:  # noqa: C901, PLR0911 - one arm for each kind of evidence
     """Name an ending.
 
     Args:
@@ -144,6 +166,10 @@ def classify(evidence: Evidence) -> AgentExit:  # noqa: PLR0911 - one arm for ea
         return _ended_by_app(text, draining=evidence.draining)
     if isinstance(evidence, SessionClosed):
         return _session_closed(evidence)
+    if isinstance(evidence, UserGone):
+        return _user_gone(evidence.reason, said_bye=evidence.said_bye)
+    if isinstance(evidence, LimitReached):
+        return _verdict(Reason.TIMEOUT, evidence.limit)
     if isinstance(evidence, EntrypointRaised):
         return _verdict(Reason.EXCEPTION, evidence.exception)
     if isinstance(evidence, RoomLeft):
@@ -182,12 +208,17 @@ def _session_closed(evidence: SessionClosed) -> AgentExit:
     if evidence.cause == "error" or evidence.error:
         return _verdict(Reason.SESSION_ERROR, _SESSION_ERRORS.get(evidence.error, "other"))
     if evidence.cause == "participant_disconnected":
-        if evidence.user_left == "room_deleted":
-            return _verdict(Reason.ROOM_CLOSED, "deleted")
-        return _verdict(Reason.CLOSE_ON_DISCONNECT, _USER_LEFT.get(evidence.user_left, "user_left"))
+        return _user_gone(evidence.user_left)
     if evidence.cause == "job_shutdown":
         return _verdict(Reason.REMOVED, "job_terminated")
     return _ended_by_app("", draining=evidence.draining)
+
+
+def _user_gone(reason: str, *, said_bye: bool = False) -> AgentExit:
+    if reason == "room_deleted":
+        return _verdict(Reason.ROOM_CLOSED, "deleted")
+    detail = "user_bye" if said_bye else _USER_LEFT.get(reason, "user_left")
+    return _verdict(Reason.CLOSE_ON_DISCONNECT, detail)
 
 
 def _ended_by_app(text: str, *, draining: bool) -> AgentExit:

@@ -10,18 +10,17 @@ import os
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import asdict
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal
 from weakref import WeakKeyDictionary
 
 from livekit import api, rtc
 from livekit.agents import AgentSession, JobContext, get_job_context
-from livekit.agents.job import DEFAULT_PARTICIPANT_KINDS
-from livekit.agents.types import ATTRIBUTE_PUBLISH_ON_BEHALF
 
 from . import _compat
 from ._hooks import run_hook
 from ._log import EXIT, INTERNAL_ERROR, STATE, exit_fields, log
 from ._publish import Publisher
+from .attendance import Attendance
 from .classify import (
     AppClaimed,
     EntrypointRaised,
@@ -48,8 +47,8 @@ from .contract import (
 from .ending import TERMINATION_SETTLE, Ending
 from .options import LifecycleOptions, check_callback
 
-Event = Literal["draining", "exit"]
-EVENTS: Final[tuple[Event, ...]] = ("draining", "exit")
+Event = Literal["draining", "waiting", "returned", "limit_warning", "exit"]
+EVENTS: Final[tuple[Event, ...]] = ("draining", "waiting", "returned", "limit_warning", "exit")
 
 _lifecycles: WeakKeyDictionary[JobContext, JobLifecycle] = WeakKeyDictionary()
 
@@ -95,6 +94,7 @@ class JobLifecycle:
         self._record: ExitRecord | None = None
         self._state = State.STARTING
         self._session: AgentSession[Any] | None = None
+        self._attendance: Attendance | None = None
         self._user_left = ""
         self._drain_at: float | None = None
         self._hooks: dict[Event, list[Callable[[Any], object]]] = {name: [] for name in EVENTS}
@@ -122,12 +122,16 @@ class JobLifecycle:
         return self._drain_at
 
     def on(self, event: Event, callback: Callable[[Any], object]) -> None:
-        """Call ``callback`` at an event of this job, at once if it has happened already.
+        """Call ``callback`` at an event of this job.
 
         Args:
             event: ``"draining"``: the worker has been told to stop; the callback is given the
-                Unix time in seconds by which the agent will be gone. ``"exit"``: the ending is
-                decided and published; it is given the `ExitRecord`.
+                Unix time in seconds by which the agent will be gone. ``"waiting"``: the user is
+                away; it is given the Unix time in seconds at which the grace ends, None if it
+                does not. ``"returned"``: somebody is there again, a `Returned`.
+                ``"limit_warning"``: a limit is about to fall due, a `LimitWarning` with the Unix
+                time in seconds. ``"exit"``: the ending is decided and published, an `ExitRecord`.
+                A drain or an exit that has happened already is told at once.
             callback: Of one argument, sync or async. It runs in the job's event loop, bounded by
                 ``LifecycleOptions.hook_timeout``; what it raises is one warning.
 
@@ -140,7 +144,7 @@ class JobLifecycle:
             raise ValueError(msg)
         check_callback(f"the callback for {event!r}", callback)
         self._hooks[event].append(callback)
-        happened = {"draining": self._drain_at, "exit": self._record}[event]
+        happened = {"draining": self._drain_at, "exit": self._record}.get(event)
         if happened is not None:
             self._run_hooks(event, happened, [callback])
 
@@ -183,7 +187,6 @@ class JobLifecycle:
         room.on("connection_state_changed", self._guarded(self._on_connection_state))
         room.on("disconnected", self._guarded(self._on_disconnected))
         room.on("participant_attributes_changed", self._guarded(self._on_attributes))
-        room.on("participant_connected", self._guarded(self._on_presence))
         room.on("participant_disconnected", self._guarded(self._on_participant_left))
         _compat.on_job_shutdown(ctx, self._guarded(self._on_job_shutdown))
         self._wrap_context()
@@ -276,11 +279,19 @@ class JobLifecycle:
         if self._session is not None:
             return
         with contextlib.suppress(RuntimeError):  # LiveKit's word for "none was started"
-            session = cast("AgentSession[Any]", self._ctx.primary_session)
+            session: Any = self._ctx.primary_session
             self._session = session
-            session.on("agent_state_changed", self._guarded(self._on_presence))
             session.on("close", self._guarded(self._on_session_closed))
             _compat.on_session_closing(session, self._guarded(self._on_session_closing))
+            self._attendance = Attendance(
+                self._room,
+                session,
+                _compat.session_options(session),
+                show=self._show,
+                tell=self._tell_app,
+                end=self._end_session,
+                guarded=self._guarded,
+            )
 
     def _on_job_shutdown(self, shutdown: _compat.JobShutdown) -> None:
         if shutdown.marked == "drain_timeout":
@@ -313,7 +324,6 @@ class JobLifecycle:
             self._post(state_attributes(self._state))
         self._tell_worker("joined", {"job_id": self._ctx.job.id})
         self._on_attributes(me.attributes, me)
-        self._on_presence()
 
     def _on_disconnected(self, reason: rtc.DisconnectReason.ValueType) -> None:
         self._ending.left_room()
@@ -325,25 +335,12 @@ class JobLifecycle:
         drain_ms = parse(participant.attributes).drain_ms
         if KEY_DRAIN in changed and drain_ms is not None and self._drain_at is None:
             self._drain_at = drain_ms / 1000
-            self._run_hooks("draining", self._drain_at, self._hooks["draining"])
+            self._tell_app("draining", self._drain_at)
 
     def _on_participant_left(self, participant: rtc.RemoteParticipant) -> None:
         # this runs before RoomIO's own handler, so the link still says who it was
         if self._linked_identity() in ("", participant.identity):
             self._user_left = _reason_name(participant.disconnect_reason)
-
-    def _on_presence(self, *_: object) -> None:
-        serving = self._session is not None and self._session.agent_state != "initializing"
-        if serving and self._state is State.STARTING and self._user_is_present():
-            self._change_state(State.ACTIVE)
-
-    def _user_is_present(self) -> bool:
-        # those whom RoomIO could link: no other agents, no recorders, no avatars of ours
-        return self._room.isconnected() and any(
-            participant.kind in DEFAULT_PARTICIPANT_KINDS
-            and ATTRIBUTE_PUBLISH_ON_BEHALF not in participant.attributes
-            for participant in self._room.remote_participants.values()
-        )
 
     def _linked_identity(self) -> str:
         with contextlib.suppress(RuntimeError):  # a session without a room, or closed
@@ -361,8 +358,15 @@ class JobLifecycle:
         attributes = self._armed(exit_attributes(exit_))
         return not self._silent and await self._publisher.publish(attributes)
 
+    def _end_session(self, evidence: Evidence) -> None:
+        self._claim(evidence)
+        if self._session is not None:
+            self._session.shutdown(drain=False)
+
     def _on_decided(self, exit_: AgentExit, published: bool) -> None:  # noqa: FBT001 - a callback
         self._state = State.CLOSING
+        if self._attendance is not None:
+            self._attendance.aclose()
         self._record = record = ExitRecord(
             exit=exit_.exit,
             reason=exit_.reason,
@@ -377,14 +381,16 @@ class JobLifecycle:
         )
         log.info(EXIT, **exit_fields(record))
         self._tell_worker("exit", asdict(record))
-        self._run_hooks("exit", record, self._hooks["exit"])
+        self._tell_app("exit", record)
         if record.detail in ("drain_timeout", "shutdown") and record.reason == Reason.DRAIN:
             # the deadline that everyone was told has passed: don't wait for the entrypoint
             self._spawn(self._leave_soon())
 
     async def _leave_after_session(self) -> None:
         await self.settled()
-        self._change_state(State.CLOSED)
+        self._state = State.CLOSED
+        if self._record is not None:
+            self._post(exit_attributes(self._record, State.CLOSED))
         if self._options.leave_after is not None and self._record is not None:
             self._shutdown(self._record.reason)
             await self._leave_soon()
@@ -424,13 +430,16 @@ class JobLifecycle:
 
     # -- small things ------------------------------------------------------------------------------
 
-    def _change_state(self, state: State) -> None:
+    def _show(self, state: State, deadline: float | None) -> None:
+        if self._ending.claimed is not None:
+            return
         self._state = state
         log.debug(STATE, job_id=self._ctx.job.id, state=state.value)
-        if self._record is None:
+        if deadline is None:
             self._post(state_attributes(state))
         else:
-            self._post(exit_attributes(self._record, state))
+            window = max(0.0, deadline - time.time())
+            self._post(state_attributes(state, round(deadline * 1000), round(window * 1000)))
 
     def _post(self, attributes: Mapping[str, str]) -> None:
         if not self._silent:
@@ -455,6 +464,9 @@ class JobLifecycle:
     def _tell_worker(self, kind: str, body: Mapping[str, object]) -> None:
         if self._relay:
             _compat.send_to_worker(json.dumps({kind: body}))
+
+    def _tell_app(self, event: Event, argument: object) -> None:
+        self._run_hooks(event, argument, self._hooks[event])
 
     def _run_hooks(
         self, event: Event, argument: object, hooks: list[Callable[[Any], object]]

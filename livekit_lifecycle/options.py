@@ -6,8 +6,14 @@ import inspect
 import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from typing import Final, Literal
 
 from .contract import ExitRecord
+
+WARN_BEFORE: Final = 10.0
+"""Seconds of warning before a limit, where it is long enough for that."""
+
+LimitName = Literal["max_duration", "idle", "no_show"]
 
 ExitHook = Callable[[ExitRecord], Awaitable[None] | None]
 """Told of each ending. Sync or async; what it returns is not looked at."""
@@ -57,6 +63,91 @@ class LifecycleOptions:
     def for_job(self) -> LifecycleOptions:
         """The part that travels to a job's process: the worker's hooks need not be picklable."""
         return replace(self, on_exit=None, on_drain=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reconnect:
+    """How long a session outlives its user's leave, and who may come back to it.
+
+    Attributes:
+        grace: Seconds that the agent waits for its user, 0 for not at all. They are cut to what
+            the room allows, see `presets.room_config`.
+        follow: ``"same"``: the same identity may come back, others are not listened to. ``"any"``:
+            whoever is there is the user; the agent waits only when nobody is left.
+        broken_link_only: Wait only where the link broke; a leave that was meant ends the session
+            at once.
+
+    Raises:
+        ValueError: A negative or infinite grace, an unknown ``follow``, or a grace of 0 together
+            with a ``follow`` or ``broken_link_only`` that could never matter.
+    """
+
+    grace: float
+    follow: Literal["same", "any"] = "same"
+    broken_link_only: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        if self.grace != 0:
+            check_seconds("grace", self.grace)
+        if self.follow not in ("same", "any"):
+            msg = f"follow is {self.follow!r}; it must be 'same' or 'any'"
+            raise ValueError(msg)
+        if self.grace == 0 and (self.follow == "any" or self.broken_link_only):
+            msg = (
+                f"grace is 0, so follow={self.follow!r} and "
+                f"broken_link_only={self.broken_link_only!r} could never matter; "
+                "give a grace above 0, or leave them out"
+            )
+            raise ValueError(msg)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """When a session ends whatever else happens. All in seconds; None for no limit.
+
+    Attributes:
+        max_duration: From the session's start.
+        idle: Without a word, spoken or written, of either side; it starts anew with each.
+        no_show: From the session's start until a first user is there.
+        warn_before: How long before a limit falls due its deadline is published and the
+            ``limit_warning`` hook is called. None: 10 s, or half of a limit shorter than 20 s.
+
+    Raises:
+        ValueError: A limit is not a positive, finite number, or ``warn_before`` is not shorter
+            than each limit.
+    """
+
+    max_duration: float | None = None
+    idle: float | None = None
+    no_show: float | None = None
+    warn_before: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        if self.warn_before is not None:
+            check_seconds("warn_before", self.warn_before)
+        for name, limit in self.given().items():
+            check_seconds(name, limit)
+            if self.warn_before is not None and self.warn_before >= limit:
+                msg = (
+                    f"warn_before is {self.warn_before!r} and {name} is {limit!r}; "
+                    f"the warning must come after the start: make warn_before shorter"
+                )
+                raise ValueError(msg)
+
+    def given(self) -> dict[LimitName, float]:
+        """The limits that are set, by name."""
+        limits: dict[LimitName, float | None] = {
+            "max_duration": self.max_duration,
+            "idle": self.idle,
+            "no_show": self.no_show,
+        }
+        return {name: limit for name, limit in limits.items() if limit is not None}
+
+    def warning_for(self, limit: float) -> float:
+        """Seconds of warning before a limit of this length."""
+        return self.warn_before if self.warn_before is not None else min(WARN_BEFORE, limit / 2)
 
 
 def check_seconds(name: str, value: float) -> None:

@@ -147,6 +147,10 @@ class Client:
     async def wait_for_leave(self, identity: str, timeout: float = 10.0) -> Seen:
         return await self.wait_for(lambda s: s.identity == identity and s.kind == "left", timeout)
 
+    async def say(self, text: str) -> None:
+        """Write to the agent, as a chat does."""
+        await self.room.local_participant.send_text(text, topic="lk.chat")
+
     async def aclose(self) -> None:
         await self.room.disconnect()
 
@@ -303,6 +307,33 @@ class Call:
         """Tell the actor to end in some way; its pid, job id and the time of the deed."""
         return await do(self.user, self.worker, self.agent, act, **order)
 
+    async def user_leaves(self) -> None:
+        await self.user.room.disconnect()
+
+    async def user_returns(self, identity: str = "user", *, track: bool = True) -> Client:
+        """Another client, as after a page reload."""
+        self.user = Client(self.server, self.room, identity)
+        await self.user.connect()
+        if track:
+            await self.user.publish_audio()
+        return self.user
+
+    async def wait_for_state(self, state: str, timeout: float = 10.0, *, since: int = 0) -> Seen:
+        return await self.observer.wait_for(
+            lambda s: s.identity == self.agent and s.attributes.get("lifecycle.state") == state,
+            timeout,
+            since=since,
+        )
+
+    async def heard(self, text: str, timeout: float = 10.0) -> dict[str, Any]:
+        """The user says it until the agent hears it: LiveKit drops what comes before it is seen."""
+        for _ in range(int(timeout / 0.1)):
+            await self.user.say(text)
+            with contextlib.suppress(AssertionError):
+                return await self.worker.wait_for_log("heard", 0.1, text=text)
+        msg = f"the agent did not hear {text!r} in {timeout} s"
+        raise AssertionError(msg)
+
     async def ending(self, timeout: float = 10.0) -> tuple[Seen, Seen]:
         """How it ended for the observer: the exit as first seen, and the leave."""
         exit_ = await self.observer.wait_for_exit(self.agent, timeout)
@@ -317,6 +348,8 @@ async def call(
     *,
     active: bool = True,
     track: bool = True,
+    user: str = "user",
+    departure_timeout: int = 0,
     **how: Any,
 ) -> AsyncIterator[Call]:
     """A room of its own with a user, an observer and a dispatched agent.
@@ -326,25 +359,32 @@ async def call(
         worker: Whose agent.
         active: Wait until the agent serves; else only until it is in the room.
         track: The user publishes a silent track, so that its leave is told at once.
+        user: Identity of the user.
+        departure_timeout: Of the room, in seconds; the server's own if 0.
         **how: Goes to the actor as metadata.
     """
     room = f"room-{uuid.uuid4().hex[:10]}"
-    user, observer = Client(server, room, "user"), Client(server, room, "observer")
-    made = Call(server, worker, room, user, observer)
+    made = Call(server, worker, room, Client(server, room, user), Client(server, room, "observer"))
     try:
-        await user.connect()
+        if departure_timeout:
+            async with server_api(server) as lkapi:
+                await lkapi.room.create_room(
+                    api.CreateRoomRequest(name=room, departure_timeout=departure_timeout)
+                )
+        await made.user.connect()
         if track:
-            await user.publish_audio()
+            await made.user.publish_audio()
         await dispatch(server, room, worker.name, how)
-        joined = await user.wait_for(lambda s: s.identity.startswith("agent-"))
+        joined = await made.user.wait_for(lambda s: s.identity.startswith("agent-"))
         made.agent, made.job = joined.identity, joined.identity.removeprefix("agent-")
-        # after the agent, so that it is the user that the agent links to
-        await observer.connect()
+        # after the agent, so that it is the user that the agent links to; as an agent, since
+        # anybody else would count as one who may come instead of the user
+        await made.observer.connect(kind="agent")
         if active:
-            await user.wait_for(is_serving)
+            await made.user.wait_for(is_serving)
         yield made
     finally:
-        await asyncio.gather(user.aclose(), observer.aclose())
+        await asyncio.gather(made.user.aclose(), made.observer.aclose())
 
 
 async def do(client: Client, worker: Worker, agent: str, act: str, **order: Any) -> dict[str, Any]:

@@ -22,6 +22,8 @@ from livekit.agents.ipc import (
     supervised_proc,
 )
 
+from livekit.agents.voice.room_io import RoomIO
+
 from livekit_lifecycle import _compat
 
 CHANGED = "livekit-agents changed a private name: adapt livekit_lifecycle/_compat.py"
@@ -65,6 +67,13 @@ def test_a_session_announces_itself_to_its_job_when_it_starts() -> None:
     assert source.index("_primary_agent_session = self") < source.index(
         "job_ctx.add_shutdown_callback"
     ), "a session no longer adds a shutdown callback at its start: see JobLifecycle._wrap_context"
+
+
+def test_the_options_of_a_session_are_in_reach() -> None:
+    assert "self._options = " in inspect.getsource(RoomIO.__init__), f"{CHANGED}: session_options"
+    assert "copy.copy(room_options)" in inspect.getsource(AgentSession.start), (
+        "a session no longer keeps a copy of its options as they are: do presets get through?"
+    )
 
 
 def test_job_log_records_travel_through_a_handler_of_the_root_logger() -> None:

@@ -11,10 +11,12 @@ from livekit_lifecycle.classify import (
     EntrypointRaised,
     Evidence,
     JobTerminated,
+    LimitReached,
     ProcessEnded,
     RoomLeft,
     SessionClosed,
     ShutdownCalled,
+    UserGone,
     WorkerDied,
     WorkerStopped,
     classify,
@@ -76,6 +78,15 @@ ROWS: list[tuple[Evidence, str, str, str, str]] = [
         "rejoin",
     ),
     (SessionClosed("error"), "crash", "session_error", "other", "rejoin"),
+    (UserGone("client_initiated"), "intentional", "close_on_disconnect", "user_left", "end"),
+    (UserGone("sip_trunk_failure"), "intentional", "close_on_disconnect", "user_left", "end"),
+    (UserGone("user_rejected"), "intentional", "close_on_disconnect", "user_rejected", "end"),
+    (UserGone("participant_removed"), "intentional", "close_on_disconnect", "user_removed", "end"),
+    (UserGone(said_bye=True), "intentional", "close_on_disconnect", "user_bye", "end"),
+    (LimitReached("grace"), "intentional", "timeout", "grace", "end"),
+    (LimitReached("max_duration"), "intentional", "timeout", "max_duration", "end"),
+    (LimitReached("idle"), "intentional", "timeout", "idle", "end"),
+    (LimitReached("no_show"), "intentional", "timeout", "no_show", "end"),
     (EntrypointRaised("ValueError"), "crash", "exception", "ValueError", "rejoin"),
     (RoomLeft("client_initiated"), "intentional", "completed", "", "end"),
     (RoomLeft("duplicate_identity"), "intentional", "replaced", "duplicate_identity", "wait"),
@@ -128,9 +139,8 @@ def test_names(evidence: Evidence, exit_: str, reason: str, detail: str, next_: 
     )
 
 
-def test_every_reason_that_an_agent_can_publish_has_a_row() -> None:
-    # a limit that ran out is decided by the grace and the limits, which claim it themselves
-    assert {row[2] for row in ROWS} == {reason.value for reason in Reason} - {"timeout"}
+def test_every_reason_has_a_row() -> None:
+    assert {row[2] for row in ROWS} == {reason.value for reason in Reason}
 
 
 def test_intentional_is_a_closed_list() -> None:

@@ -18,14 +18,20 @@ def test_the_list_of_exports_is_exactly_this() -> None:
         "ExitRecord",
         "JobLifecycle",
         "LifecycleOptions",
+        "LifecycleRoomOptions",
         "LifecycleServer",
+        "LimitWarning",
+        "Limits",
         "Next",
         "Reason",
+        "Reconnect",
+        "Returned",
         "State",
         "__version__",
         "get_lifecycle",
         "managed",
         "parse",
+        "presets",
     ]
     assert all(hasattr(livekit_lifecycle, name) for name in livekit_lifecycle.__all__)
 

@@ -25,13 +25,22 @@ from livekit.agents import (
     JobContext,
     JobExecutorType,
     JobRequest,
+    StopResponse,
     llm,
 )
 from livekit.agents.types import DEFAULT_API_CONNECT_OPTIONS, NOT_GIVEN
 from livekit.agents.voice.agent_session import SessionConnectOptions
-from livekit.agents.voice.room_io import RoomOptions
+from livekit.agents.voice.events import ConversationItemAddedEvent
+from livekit.agents.voice.room_io import RoomOptions, TextInputEvent, TextInputOptions
 
-from livekit_lifecycle import ExitRecord, LifecycleOptions, LifecycleServer, get_lifecycle
+from livekit_lifecycle import (
+    ExitRecord,
+    LifecycleOptions,
+    LifecycleServer,
+    Limits,
+    get_lifecycle,
+    presets,
+)
 
 logger = logging.getLogger("actor")
 PLAIN = os.environ.get("ACTOR_PLAIN") == "1"
@@ -96,10 +105,54 @@ class BrokenStream(llm.LLMStream):
         raise APIError(msg, retryable=False)
 
 
+class Echo(Agent):
+    """Answers each text with how many it has heard, so that a lost history shows."""
+
+    def __init__(self) -> None:
+        super().__init__(instructions="Be brief.")
+        self.heard: list[str] = []
+
+    async def on_user_turn_completed(
+        self, turn_ctx: llm.ChatContext, new_message: llm.ChatMessage
+    ) -> None:
+        raise StopResponse
+
+
+def answer(session: AgentSession[None], event: TextInputEvent) -> None:
+    agent = session.current_agent
+    assert isinstance(agent, Echo)
+    agent.heard.append(event.text)
+    logger.info(
+        "heard",
+        extra={
+            "text": event.text,
+            "who": event.participant.identity,
+            "count": len(agent.heard),
+            "at": time.monotonic(),
+        },
+    )
+    session.history.add_message(role="user", content=event.text)
+    session.emit(
+        "conversation_item_added",
+        ConversationItemAddedEvent(item=session.history.items[-1]),  # type: ignore[arg-type]
+    )
+
+
 async def on_session_end(ctx: JobContext) -> None:
     seconds = float(json.loads(ctx.job.metadata or "{}").get("on_session_end", 0))
     await asyncio.sleep(seconds)
     logger.info("session_end_hook", extra={"job": ctx.job.id, "in_room": ctx.room.isconnected()})
+
+
+def room_options(how: dict[str, Any]) -> RoomOptions:
+    fields = dict(how.get("options", {}))
+    if "preset" not in how:
+        return RoomOptions(**fields)
+    fields["text_input"] = TextInputOptions(text_input_cb=answer)
+    if "limits" in how:
+        fields["limits"] = Limits(**how["limits"])
+    made: RoomOptions = getattr(presets, how["preset"])(**fields)
+    return made
 
 
 async def on_request(request: JobRequest) -> None:
@@ -139,9 +192,9 @@ async def entrypoint(ctx: JobContext) -> None:
     ctx.room.on("data_received", act(ctx, session, failed))
     if how.get("session", True):
         await session.start(
-            agent=Agent(instructions="Be brief."),
+            agent=Echo(),
             room=ctx.room,
-            room_options=RoomOptions(**how.get("options", {})),
+            room_options=room_options(how),
         )
     if how.get("raise") == "after_start":
         raise PhoneBoothError("secret text")  # noqa: EM101, TRY003
@@ -174,6 +227,15 @@ def watch(ctx: JobContext, session: AgentSession[None]) -> None:
         def exited(record: ExitRecord) -> None:
             logger.info("exit_hook", extra={"job": record.job_id, "reason_seen": record.reason})
 
+        def told(event: str) -> Any:
+            def note(argument: Any) -> None:
+                extra = {"job": ctx.job.id, "event": event, "what": str(argument)}
+                logger.info("grace_hook", extra={**extra, "at": time.monotonic()})
+
+            return note
+
+        for event in ("waiting", "returned", "limit_warning"):
+            get_lifecycle().on(event, told(event))
         get_lifecycle().on("draining", draining)
         get_lifecycle().on("exit", exited)
 
