@@ -27,6 +27,7 @@ check: $(READY) ## style and types
 
 bench: $(READY) ## the tables that README.md quotes; about ten minutes
 	$(BIN)/python -m benchmarks.endings
+	$(BIN)/python -m benchmarks.reloads
 	$(BIN)/python -m benchmarks.cost
 
 clean:

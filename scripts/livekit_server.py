@@ -18,15 +18,21 @@ import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 VERSION = "v1.13.5"
 PACKAGE = f"github.com/livekit/livekit-server/cmd/server@{VERSION}"
 CACHE = Path(__file__).resolve().parent.parent / ".cache" / f"livekit-server-{VERSION}"
 START_TIMEOUT = 30.0
+START_ATTEMPTS = 3
 
 
 class MissingServerError(RuntimeError):
     """There is no livekit-server, and none can be built here."""
+
+
+class PortTakenError(RuntimeError):
+    """The server ended right after its start, as it does when one of its ports is taken."""
 
 
 @dataclass
@@ -46,6 +52,12 @@ class LiveKitServer:
             "LIVEKIT_API_KEY": self.api_key,
             "LIVEKIT_API_SECRET": self.api_secret,
         }
+
+    def kill(self) -> None:
+        """End it, where it is ours."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
 
 
 def find_or_build() -> Path:
@@ -71,11 +83,14 @@ def find_or_build() -> Path:
     started = time.monotonic()
     environment = {**os.environ, "GOBIN": str(CACHE), "GOFLAGS": "-trimpath"}
     build = subprocess.Popen([go, "install", PACKAGE], env=environment)
-    while build.poll() is None:
-        try:
-            build.wait(timeout=15)
-        except subprocess.TimeoutExpired:
-            print(f"  … still building, {time.monotonic() - started:.0f} s", file=sys.stderr)
+    try:
+        while build.poll() is None:
+            try:
+                build.wait(timeout=15)
+            except subprocess.TimeoutExpired:
+                print(f"  … still building, {time.monotonic() - started:.0f} s", file=sys.stderr)
+    finally:
+        build.kill()  # an interrupted build does not go on by itself
     if build.returncode != 0:
         msg = f"`go install {PACKAGE}` failed with code {build.returncode}"
         raise MissingServerError(msg)
@@ -112,28 +127,46 @@ def running(log: Path | None = None) -> Iterator[LiveKitServer]:
         )
         return
     binary = find_or_build()
-    http, tcp, udp = free_ports(3)
-    key, secret = "lifecycle", secrets.token_hex(24)
-    config = (
-        f"port: {http}\n"
-        "bind_addresses: [127.0.0.1]\n"
-        f"rtc: {{tcp_port: {tcp}, udp_port: {udp}, node_ip: 127.0.0.1}}\n"
-        f"keys: {{{key}: {secret}}}\n"
-    )
     with contextlib.ExitStack() as stack:
         output = stack.enter_context(log.open("wb")) if log else subprocess.DEVNULL
+        server = _start(binary, output)
+        try:
+            yield server
+        finally:
+            server.kill()
+
+
+def _start(binary: Path, output: IO[bytes] | int) -> LiveKitServer:
+    key, secret = "lifecycle", secrets.token_hex(24)
+    for attempt in range(1, START_ATTEMPTS + 1):
+        http, udp = free_ports(2)
+        config = (
+            f"port: {http}\n"
+            "bind_addresses: [127.0.0.1]\n"
+            # no TCP for media: that listener can't be kept to one address
+            f"rtc: {{tcp_port: 0, udp_port: {udp}, node_ip: 127.0.0.1, "
+            "interfaces: {includes: [lo]}, enable_loopback_candidate: true}\n"
+            f"keys: {{{key}: {secret}}}\n"
+        )
         process = subprocess.Popen(
             [str(binary), "--config-body", config],
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+        server = LiveKitServer(f"ws://127.0.0.1:{http}", key, secret, process)
         try:
             _wait_until_up(process, http)
-            yield LiveKitServer(f"ws://127.0.0.1:{http}", key, secret, process)
-        finally:
-            process.kill()
-            process.wait()
+        except PortTakenError:
+            # somebody else took a port between our look and the server's: look again
+            if attempt == START_ATTEMPTS:
+                raise
+        except BaseException:
+            server.kill()
+            raise
+        else:
+            return server
+    raise AssertionError
 
 
 def _wait_until_up(process: subprocess.Popen[bytes], port: int) -> None:
@@ -141,7 +174,7 @@ def _wait_until_up(process: subprocess.Popen[bytes], port: int) -> None:
     while time.monotonic() < deadline:
         if process.poll() is not None:
             msg = f"livekit-server ended at once with code {process.returncode}"
-            raise MissingServerError(msg)
+            raise PortTakenError(msg)
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=1) as answer:
                 if answer.status == 200:

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -18,6 +17,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from signal import Signals
 from typing import Any
 
 from livekit import api, rtc
@@ -74,7 +74,7 @@ class Client:
             "participant_disconnected",
             "disconnected",
         ):
-            self.room.on(event, getattr(self, f"_{event}"))  # type: ignore[arg-type]
+            self.room.on(event, getattr(self, f"_{event}"))
 
     def _note(self, kind: str, participant: rtc.Participant | None, **more: Any) -> None:
         identity = participant.identity if participant else self.identity
@@ -156,7 +156,7 @@ class Client:
 
 
 def reason_name(reason: rtc.DisconnectReason.ValueType | None) -> str:
-    return rtc.DisconnectReason.Name(reason or 0).lower()
+    return rtc.DisconnectReason.Name(reason or rtc.DisconnectReason.UNKNOWN_REASON).lower()
 
 
 class Worker:
@@ -249,13 +249,13 @@ class Worker:
                     raise AssertionError(msg)
                 self._changed.wait(min(left, 0.5))
 
-    def signal(self, number: signal.Signals) -> float:
+    def signal(self, number: Signals) -> float:
         """Send the worker a signal; the time of it."""
         at = time.monotonic()
         os.kill(self.pid, number)
         return at
 
-    def signal_group(self, number: signal.Signals) -> float:
+    def signal_group(self, number: Signals) -> float:
         """Send it to the worker and all its jobs, as a terminal or systemd does."""
         at = time.monotonic()
         os.killpg(self.pid, number)
@@ -267,7 +267,7 @@ class Worker:
     def kill(self) -> None:
         """End it with everything it started."""
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGKILL)
+            os.killpg(self.pid, Signals.SIGKILL)
         self._process.wait()
         self._reader.join(timeout=5)
         if self._process.stdout is not None:
@@ -409,4 +409,4 @@ async def server_api(server: LiveKitServer) -> AsyncIterator[api.LiveKitAPI]:
     try:
         yield lkapi
     finally:
-        await lkapi.aclose()  # type: ignore[no-untyped-call]
+        await lkapi.aclose()

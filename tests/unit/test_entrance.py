@@ -60,7 +60,7 @@ def test_importing_leaves_the_apps_logging_alone() -> None:
 def test_our_log_lines_name_the_file_that_wrote_them() -> None:
     records: list[logging.LogRecord] = []
     handler = logging.Handler()
-    handler.emit = records.append  # type: ignore[method-assign]
+    handler.emit = records.append  # type: ignore[assignment,method-assign]
     logger = logging.getLogger("livekit_lifecycle")
     logger.addHandler(handler)
     try:

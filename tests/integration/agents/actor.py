@@ -83,7 +83,7 @@ def make_server() -> AgentServer:
 server = make_server()
 
 
-class BrokenLLM(llm.LLM):
+class BrokenLLM(llm.LLM[Any]):
     """Fails each time, as a provider does that is down for good."""
 
     def chat(
@@ -126,7 +126,7 @@ def answer(session: AgentSession[None], event: TextInputEvent) -> None:
         "heard",
         extra={
             "text": event.text,
-            "who": event.participant.identity,
+            "who": event.participant.identity if event.participant else "",
             "count": len(agent.heard),
             "at": time.monotonic(),
         },
@@ -208,36 +208,47 @@ def watch(ctx: JobContext, session: AgentSession[None]) -> None:
     def left(participant: rtc.RemoteParticipant) -> None:
         logger.info("saw_leave", extra={"who": participant.identity, "at": time.monotonic()})
 
+    def joined(participant: rtc.RemoteParticipant) -> None:
+        logger.info("saw_join", extra={"who": participant.identity, "at": time.monotonic()})
+
     def closed(_: Any) -> None:
         logger.info("saw_close", extra={"job": ctx.job.id, "at": time.monotonic()})
 
     async def shut(reason: str) -> None:
         logger.info("shutdown_callback", extra={"job": ctx.job.id, "why": reason})
 
+    ctx.room.on("participant_connected", joined)
     ctx.room.on("participant_disconnected", left)
     session.on("close", closed)
     ctx.add_shutdown_callback(shut)
     if not PLAIN:
+        watch_lifecycle(ctx, session)
 
-        def draining(deadline: float) -> None:
-            logger.info("draining_hook", extra={"job": ctx.job.id, "deadline": deadline})
-            if json.loads(ctx.job.metadata or "{}").get("wrap_up"):
-                session.shutdown()
 
-        def exited(record: ExitRecord) -> None:
-            logger.info("exit_hook", extra={"job": record.job_id, "reason_seen": record.reason})
+def watch_lifecycle(ctx: JobContext, session: AgentSession[None]) -> None:
+    """Log what the job's own hooks are told."""
+    lifecycle = get_lifecycle()
 
-        def told(event: str) -> Any:
-            def note(argument: Any) -> None:
-                extra = {"job": ctx.job.id, "event": event, "what": str(argument)}
-                logger.info("grace_hook", extra={**extra, "at": time.monotonic()})
+    def told(event: str) -> Any:
+        def note(argument: Any) -> None:
+            extra = {"job": ctx.job.id, "event": event, "what": str(argument)}
+            logger.info("grace_hook", extra={**extra, "at": time.monotonic()})
 
-            return note
+        return note
 
-        for event in ("waiting", "returned", "limit_warning"):
-            get_lifecycle().on(event, told(event))
-        get_lifecycle().on("draining", draining)
-        get_lifecycle().on("exit", exited)
+    def draining(deadline: float) -> None:
+        logger.info("draining_hook", extra={"job": ctx.job.id, "deadline": deadline})
+        if json.loads(ctx.job.metadata or "{}").get("wrap_up"):
+            session.shutdown()
+
+    def exited(record: ExitRecord) -> None:
+        logger.info("exit_hook", extra={"job": record.job_id, "reason_seen": record.reason})
+
+    lifecycle.on("waiting", told("waiting"))
+    lifecycle.on("returned", told("returned"))
+    lifecycle.on("limit_warning", told("limit_warning"))
+    lifecycle.on("draining", draining)
+    lifecycle.on("exit", exited)
 
 
 def act(ctx: JobContext, session: AgentSession[None], failed: asyncio.Future[None]) -> Any:

@@ -1,9 +1,10 @@
 """Lets unchanged agent files listen on a free port of 127.0.0.1 and take calls under any load."""
 
+from typing import Any
+
 import livekit.agents.worker as _worker
 
-_worker.AgentServer._default_port = _worker.ServerEnvOption(dev_default=0, prod_default=0)
-_worker.AgentServer.__init__.__kwdefaults__["port"] = 0
-_worker.AgentServer.__init__.__kwdefaults__["host"] = "127.0.0.1"
-# and take calls however busy this machine is with the tests
-_worker._DefaultLoadCalc.get_load = classmethod(lambda cls, worker: 0.0)  # type: ignore[assignment,misc,method-assign]
+_server: Any = _worker.AgentServer
+_server.__init__.__kwdefaults__.update(port=0, host="127.0.0.1")
+_load: Any = _worker._DefaultLoadCalc
+_load.get_load = classmethod(lambda _cls, _worker: 0.0)
