@@ -21,7 +21,6 @@ from livekit.agents.ipc import (
     proto,
     supervised_proc,
 )
-
 from livekit.agents.voice.room_io import RoomIO
 
 from livekit_lifecycle import _compat
