@@ -49,9 +49,7 @@ async def reload(server: LiveKitServer, worker: Worker, result: Reload) -> None:
 
 async def main(runs: int) -> int:
     wrong = 0
-    print(
-        "| the page is away for | same agent, history kept | user heard after the agent saw it, ms |"
-    )
+    print("| page away for | same agent, history kept | user heard once it is back, ms |")
     print("| --- | --- | --- |")
     with running() as server, running_worker(server) as worker:
         for away in AWAY:

@@ -279,7 +279,8 @@ class JobLifecycle:
         if self._session is not None:
             return
         with contextlib.suppress(RuntimeError):  # LiveKit's word for "none was started"
-            session: Any = self._ctx.primary_session
+            # LiveKit leaves the type of the app's own data open
+            session: AgentSession[Any] = self._ctx.primary_session  # pyright: ignore[reportUnknownVariableType]
             self._session = session
             session.on("close", self._guarded(self._on_session_closed))
             _compat.on_session_closing(session, self._guarded(self._on_session_closing))
