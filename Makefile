@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check bench clean
+.PHONY: demo demo-web test check bench clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -14,6 +14,11 @@ $(READY): pyproject.toml constraints.txt
 
 demo: $(READY) ## five endings, live, in about a minute
 	$(BIN)/python scripts/demo.py
+
+demo-web: $(READY) ## a page that knows what its agent is doing, on http://127.0.0.1:8080
+	npm --prefix examples/web install --no-audit --no-fund --no-package-lock
+	npm --prefix examples/web run build
+	$(BIN)/python -m examples.web_demo
 
 test: $(READY) ## everything; what this machine lacks is named at the end as not run
 	$(BIN)/python -m pytest -n 2 --dist loadfile

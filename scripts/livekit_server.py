@@ -25,6 +25,8 @@ PACKAGE = f"github.com/livekit/livekit-server/cmd/server@{VERSION}"
 CACHE = Path(__file__).resolve().parent.parent / ".cache" / f"livekit-server-{VERSION}"
 START_TIMEOUT = 30.0
 START_ATTEMPTS = 3
+QUIET_PORTS = range(20_000, 32_000)
+"""Below what Linux gives to outgoing connections."""
 
 
 class MissingServerError(RuntimeError):
@@ -58,6 +60,18 @@ class LiveKitServer:
         if self.process is not None:
             self.process.kill()
             self.process.wait()
+
+    def restart(self) -> None:
+        """Kill it and start it anew under everybody's feet, on the same ports.
+
+        Raises:
+            MissingServerError: It is not ours.
+        """
+        if self.process is None:
+            msg = "the server of LIVEKIT_URL is not ours to restart"
+            raise MissingServerError(msg)
+        self.kill()
+        self.process = _launch(list(map(str, self.process.args)), None)  # type: ignore[arg-type]
 
 
 def find_or_build() -> Path:
@@ -98,26 +112,26 @@ def find_or_build() -> Path:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that are free for TCP and UDP at this moment."""
+    """Ports of 127.0.0.1 that are free for TCP and UDP, and that no client is given by chance."""
     found: list[int] = []
-    with contextlib.ExitStack() as held:
-        while len(found) < count:
-            tcp = held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
-            tcp.bind(("127.0.0.1", 0))
-            port = int(tcp.getsockname()[1])
-            udp = held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
-            with contextlib.suppress(OSError):
-                udp.bind(("127.0.0.1", port))
+    while len(found) < count:
+        port = QUIET_PORTS.start + secrets.randbelow(len(QUIET_PORTS))
+        with contextlib.suppress(OSError):
+            for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+                with socket.socket(socket.AF_INET, kind) as probe:
+                    probe.bind(("127.0.0.1", port))
+            if port not in found:
                 found.append(port)
     return found
 
 
 @contextlib.contextmanager
-def running(log: Path | None = None) -> Iterator[LiveKitServer]:
+def running(log: Path | None = None, *, webhook: str = "") -> Iterator[LiveKitServer]:
     """The server named by ``LIVEKIT_URL``, else one of our own for as long as the block runs.
 
     Args:
         log: Where its output goes; nowhere if None.
+        webhook: A URL to tell of what happens; the server of ``LIVEKIT_URL`` has its own.
     """
     if os.environ.get("LIVEKIT_URL"):
         yield LiveKitServer(
@@ -126,19 +140,18 @@ def running(log: Path | None = None) -> Iterator[LiveKitServer]:
             os.environ["LIVEKIT_API_SECRET"],
         )
         return
-    binary = find_or_build()
     with contextlib.ExitStack() as stack:
-        output = stack.enter_context(log.open("wb")) if log else subprocess.DEVNULL
-        server = _start(binary, output)
+        output = stack.enter_context(log.open("wb")) if log else None
+        server = _start(find_or_build(), output, webhook)
         try:
             yield server
         finally:
             server.kill()
 
 
-def _start(binary: Path, output: IO[bytes] | int) -> LiveKitServer:
+def _start(binary: Path, output: IO[bytes] | None, webhook: str) -> LiveKitServer:
     key, secret = "lifecycle", secrets.token_hex(24)
-    for attempt in range(1, START_ATTEMPTS + 1):
+    for _ in range(START_ATTEMPTS):
         http, udp = free_ports(2)
         config = (
             f"port: {http}\n"
@@ -148,25 +161,31 @@ def _start(binary: Path, output: IO[bytes] | int) -> LiveKitServer:
             "interfaces: {includes: [lo]}, enable_loopback_candidate: true}\n"
             f"keys: {{{key}: {secret}}}\n"
         )
-        process = subprocess.Popen(
-            [str(binary), "--config-body", config],
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        server = LiveKitServer(f"ws://127.0.0.1:{http}", key, secret, process)
-        try:
-            _wait_until_up(process, http)
-        except PortTakenError:
-            # somebody else took a port between our look and the server's: look again
-            if attempt == START_ATTEMPTS:
-                raise
-        except BaseException:
-            server.kill()
-            raise
-        else:
-            return server
-    raise AssertionError
+        if webhook:
+            config += f"webhook: {{api_key: {key}, urls: ['{webhook}']}}\n"
+        # somebody else may take a port between our look and the server's: then look again
+        with contextlib.suppress(PortTakenError):
+            process = _launch([str(binary), "--config-body", config], output)
+            return LiveKitServer(f"ws://127.0.0.1:{http}", key, secret, process)
+    msg = f"livekit-server ended at its start, {START_ATTEMPTS} times"
+    raise MissingServerError(msg)
+
+
+def _launch(command: list[str], output: IO[bytes] | None) -> subprocess.Popen[bytes]:
+    process = subprocess.Popen(
+        command,
+        stdout=output or subprocess.DEVNULL,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    port = int(command[-1].split("port: ", 1)[1].split("\n", 1)[0])
+    try:
+        _wait_until_up(process, port)
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+    return process
 
 
 def _wait_until_up(process: subprocess.Popen[bytes], port: int) -> None:

@@ -1,0 +1,148 @@
+"""A real Chromium on the example page, a real livekit-server, and agents that obey."""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+import subprocess
+import tempfile
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from playwright.async_api import Browser, async_playwright, expect
+
+from examples.web_demo import PAGE, make_demo, webhook_url
+from livekit_lifecycle.contract import State, state_attributes, will_attributes
+from scripts.livekit_server import LiveKitServer, free_ports, running
+from tests.lacking import lacking
+from tests.web.people import Hire, Puppet, Visit, Visitor
+
+WEB = PAGE.parent
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+KEEP_LABELS = """
+    window.labels = [];
+    addEventListener("DOMContentLoaded", () => {
+      const label = document.getElementById("label");
+      new MutationObserver(() => window.labels.push(label.textContent))
+        .observe(label, { childList: true, characterData: true, subtree: true });
+    });
+"""
+
+expect.set_options(timeout=15_000)
+
+
+@pytest.fixture(scope="session")
+def page_built() -> Path:
+    """The page, built anew where its sources changed."""
+    npm = shutil.which("npm")
+    if npm is None:
+        lacking("npm, to build the page")
+    # pytest-xdist runs this in several processes
+    with (Path(tempfile.gettempdir()) / "lifecycle-page.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _build(npm)
+    return PAGE
+
+
+def _build(npm: str) -> None:
+    if not (WEB / "node_modules").is_dir():
+        subprocess.run(
+            [npm, "install", "--no-audit", "--no-fund", "--no-package-lock"], cwd=WEB, check=True
+        )
+    sources = [WEB / "index.html", *(WEB / "src").iterdir()]
+    built = PAGE / "index.html"
+    if not built.exists() or built.stat().st_mtime < max(p.stat().st_mtime for p in sources):
+        subprocess.run([npm, "run", "build"], cwd=WEB, check=True)
+
+
+@pytest.fixture(scope="session")
+def told_server() -> Iterator[tuple[LiveKitServer, int]]:
+    """A LiveKit server, and the port of the back end that it tells of what happens."""
+    port = free_ports(1)[0]
+    with running(webhook=webhook_url(port)) as server:
+        yield server, port
+
+
+@pytest.fixture
+async def site(
+    page_built: Path,
+    told_server: tuple[LiveKitServer, int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> AsyncIterator[str]:
+    """The page with a back end that has no agents of its own."""
+    del page_built
+    server, port = told_server
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    runner = web.AppRunner(make_demo(with_agents=False))
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", port).start()
+    yield f"http://127.0.0.1:{port}"
+    await runner.cleanup()
+
+
+@pytest.fixture
+async def browser() -> AsyncIterator[Browser]:
+    path = shutil.which("chromium") or shutil.which("google-chrome")
+    if path is None:
+        lacking("chromium")
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=path, args=FLAGS)
+        yield browser
+        await browser.close()
+
+
+@pytest.fixture
+def visit(browser: Browser) -> Visit:
+    """Opens the page.
+
+    ``clock_off`` is in ms: how far the page's wall clock is off.
+    """
+
+    async def open_page(site: str, room: str, *, clock_off: int = 0, width: int = 900) -> Visitor:
+        context = await browser.new_context(viewport={"width": width, "height": 800})
+        await context.add_init_script(KEEP_LABELS)
+        if clock_off:
+            await context.add_init_script(
+                f"const now = Date.now; Date.now = () => now.call(Date) + {clock_off};"
+            )
+        page = await context.new_page()
+        await page.goto(f"{site}/?room={room}")
+        return Visitor(context, page)
+
+    return open_page
+
+
+@pytest.fixture
+def room_name() -> str:
+    return f"web-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+async def hire(room_name: str) -> AsyncIterator[Hire]:
+    """Brings an agent into the room, on the server that the environment names by then."""
+    hired: list[Puppet] = []
+
+    async def bring(
+        job: str = "AJ_1", identity: str = "agent", *, managed: bool = True, track: bool = True
+    ) -> Puppet:
+        attributes = will_attributes(job) | state_attributes(State.ACTIVE) if managed else {}
+        puppet = Puppet(room_name, job, identity, **{k: v for k, v in attributes.items() if v})
+        hired.append(puppet)
+        await puppet.connect(track=track)
+        return puppet
+
+    yield bring
+    for puppet in hired:
+        await puppet.room.disconnect()
