@@ -14,6 +14,7 @@ from livekit.agents import JobContext
 
 from . import _compat
 from ._log import NOT_ATTACHED, log
+from ._plugin import register_plugin
 from .job import JobLifecycle, find_lifecycle
 from .options import LifecycleOptions
 
@@ -125,6 +126,7 @@ def managed(entrypoint: Entrypoint) -> Entrypoint:
         TypeError: It is something else.
     """
     check_entrypoint(entrypoint)
+    register_plugin()
     return ManagedEntrypoint(entrypoint, LifecycleOptions())
 
 

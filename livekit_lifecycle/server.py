@@ -12,12 +12,11 @@ from livekit.agents.types import NOT_GIVEN, NotGivenOr
 
 from . import _compat
 from ._log import ARMED, INTERNAL_ERROR, KEY_RESERVED, log
+from ._plugin import register_plugin
 from .contract import PREFIX, will_attributes
 from .entrypoint import Entrypoint, ManagedEntrypoint, ManagedSessionEnd
 from .options import LifecycleOptions
 from .worker import WorkerLifecycle
-
-_forkserver = f"{__package__}._forkserver"
 
 
 class LifecycleServer(AgentServer):
@@ -47,9 +46,7 @@ class LifecycleServer(AgentServer):
         if not isinstance(lifecycle, (LifecycleOptions, type(None))):
             msg = f"lifecycle is {lifecycle!r}; it must be a LifecycleOptions"
             raise TypeError(msg)
-        # A SIGTERM to the whole process group, as systemd sends it, would kill the forkserver too,
-        # and with it the framework takes every living job for dead.
-        arguments["preload_modules"] = [*(arguments.get("preload_modules") or []), _forkserver]
+        register_plugin()
         super().__init__(**arguments)
         self._lifecycle = lifecycle or LifecycleOptions()
         self._worker: WorkerLifecycle | None = None

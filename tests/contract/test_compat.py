@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import inspect
 import logging
 import types
 from typing import Any, cast, get_args
 
 import pytest
-from livekit.agents import AgentServer, AgentSession, JobContext
+from livekit.agents import AgentServer, AgentSession, JobContext, Plugin
 from livekit.agents.ipc import (
     channel,
     job_proc_executor,
@@ -23,7 +24,9 @@ from livekit.agents.ipc import (
 )
 from livekit.agents.voice.room_io import RoomIO
 
+import livekit_lifecycle
 from livekit_lifecycle import _compat
+from livekit_lifecycle._plugin import LifecyclePlugin, register_plugin
 
 CHANGED = "livekit-agents changed a private name: adapt livekit_lifecycle/_compat.py"
 
@@ -121,9 +124,18 @@ def test_the_drain_timeout_is_in_reach() -> None:
     assert _compat.drain_timeout(AgentServer(drain_timeout=7)) == 7, f"{CHANGED}: drain_timeout"
 
 
-def test_modules_can_be_preloaded_in_the_forkserver() -> None:
-    assert "preload_modules" in inspect.signature(AgentServer.__init__).parameters
-    assert "set_forkserver_preload" in inspect.getsource(AgentServer.run)
+def test_a_plugins_package_is_preloaded_in_the_forkserver() -> None:
+    register_plugin()
+    register_plugin()
+    ours = [p for p in Plugin.registered_plugins if isinstance(p, LifecyclePlugin)]
+    assert [importlib.import_module(p.package.rpartition(".")[0]) for p in ours] == [
+        livekit_lifecycle
+    ]
+    source = inspect.getsource(AgentServer.run)
+    assert "p.package for p in Plugin.registered_plugins" in source, (
+        "livekit-agents no longer preloads the packages of plugins: see _plugin.py"
+    )
+    assert "set_forkserver_preload" in source
 
 
 def test_a_name_that_is_gone_is_one_warning_and_no_exception(
