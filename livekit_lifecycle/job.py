@@ -46,6 +46,7 @@ from .contract import (
 )
 from .ending import TERMINATION_SETTLE, Ending
 from .options import LifecycleOptions, check_callback
+from .telemetry import mark_span
 
 Event = Literal["draining", "waiting", "returned", "limit_warning", "exit"]
 EVENTS: Final[tuple[Event, ...]] = ("draining", "waiting", "returned", "limit_warning", "exit")
@@ -381,6 +382,7 @@ class JobLifecycle:
             published=published,
         )
         log.info(EXIT, **exit_fields(record))
+        mark_span(record)
         self._tell_worker("exit", asdict(record))
         self._tell_app("exit", record)
         if record.detail in ("drain_timeout", "shutdown") and record.reason == Reason.DRAIN:

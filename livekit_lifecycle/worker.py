@@ -39,6 +39,7 @@ from .contract import (
     parse,
 )
 from .options import LifecycleOptions
+from .telemetry import count_exit
 
 UNLIMITED_DRAIN: Final = 24 * 3600.0
 """Seconds announced for a drain that has no limit: the contract has a deadline for each."""
@@ -224,6 +225,7 @@ class WorkerLifecycle:
         return None
 
     def _tell_app(self, record: ExitRecord) -> None:
+        count_exit(record)
         if self._options.on_exit is not None:
             self._call_hook("on_exit", self._options.on_exit, record)
 

@@ -8,10 +8,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from blockbuster import blockbuster_ctx
 
 from scripts.livekit_server import LiveKitServer, MissingServerError, running
 from tests.harness import Worker, running_worker
 from tests.lacking import lacking
+
+
+@pytest.fixture(autouse=True)
+def no_blocking_call_in_the_loop() -> Iterator[None]:
+    """Fail where code of ours blocks the event loop that the call runs in."""
+    with blockbuster_ctx("livekit_lifecycle"):
+        yield
 
 
 @pytest.fixture(scope="session")

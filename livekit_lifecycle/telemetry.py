@@ -1,0 +1,68 @@
+"""Endings as metrics and on spans, where OpenTelemetry or Prometheus is installed.
+
+Neither is imported before the first ending, and neither is needed. LiveKit's own tracer provider
+and registry are used: what the app exports already, it exports with these.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+from ._log import INTERNAL_ERROR, log
+from .contract import ExitRecord, Reason
+
+METRIC = "livekit_lifecycle_exits_total"
+"""A counter of the worker's with the labels ``exit``, ``reason`` and ``agent_name``."""
+
+SPAN_EVENT = "lifecycle.exit"
+
+
+def count_exit(record: ExitRecord) -> None:
+    """Count an ending in the worker."""
+    _try(lambda: _counter()(record))
+
+
+def mark_span(record: ExitRecord) -> None:
+    """Put an ending on the span that is current in the job: LiveKit's own of the entrypoint."""
+    _try(lambda: _span_marker()(record))
+
+
+def _try(report: Callable[[], None]) -> None:
+    try:
+        report()
+    except Exception as error:  # noqa: BLE001 - the call goes on without its metrics
+        log.debug(INTERNAL_ERROR, error=type(error).__name__)
+
+
+@functools.cache
+def _counter() -> Callable[[ExitRecord], None]:
+    try:
+        from prometheus_client import Counter  # noqa: PLC0415 - optional
+    except ImportError:
+        return lambda _record: None
+    counter = Counter(METRIC, "Agents that left a room", ["exit", "reason", "agent_name"])
+    return lambda record: counter.labels(record.exit.value, record.reason, record.agent_name).inc()
+
+
+@functools.cache
+def _span_marker() -> Callable[[ExitRecord], None]:
+    try:
+        from opentelemetry import trace  # noqa: PLC0415 - optional
+    except ImportError:
+        return lambda _record: None
+
+    def mark(record: ExitRecord) -> None:
+        free_text = record.reason in (Reason.COMPLETED, Reason.HANDOFF)
+        detail_key = "lifecycle.pii.detail" if free_text else "lifecycle.detail"
+        trace.get_current_span().add_event(
+            SPAN_EVENT,
+            {
+                "lifecycle.exit": record.exit.value,
+                "lifecycle.reason": record.reason,
+                "lifecycle.next": record.next,
+                detail_key: record.detail,
+            },
+        )
+
+    return mark
