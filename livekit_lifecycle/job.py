@@ -385,9 +385,10 @@ class JobLifecycle:
         mark_span(record)
         self._tell_worker("exit", asdict(record))
         self._tell_app("exit", record)
-        if record.detail in ("drain_timeout", "shutdown") and record.reason == Reason.DRAIN:
-            # the deadline that everyone was told has passed: don't wait for the entrypoint
-            self._spawn(self._leave_soon())
+        cut_off = record.reason == Reason.DRAIN and record.detail != "wrapped_up"
+        # after a cut the deadline that everyone was told has passed: don't wait for the entrypoint
+        bound = self._options.leave_after if cut_off else self._options.closing_timeout
+        self._spawn(self._leave_within(bound))
 
     async def _leave_after_session(self) -> None:
         await self.settled()
@@ -396,12 +397,12 @@ class JobLifecycle:
             self._post(exit_attributes(self._record, State.CLOSED))
         if self._options.leave_after is not None and self._record is not None:
             self._shutdown(self._record.reason)
-            await self._leave_soon()
+            await self._leave_within(self._options.leave_after)
 
-    async def _leave_soon(self) -> None:
+    async def _leave_within(self, seconds: float | None) -> None:
         # the framework leaves by itself, unless the entrypoint or on_session_end takes its time
-        if self._options.leave_after is not None:
-            await self._ending.wait_out_of_room(self._options.leave_after)
+        if seconds is not None:
+            await self._ending.wait_out_of_room(seconds)
             await self._leave()
 
     async def _leave(self) -> None:

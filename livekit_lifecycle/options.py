@@ -13,6 +13,9 @@ from .contract import ExitRecord
 WARN_BEFORE: Final = 10.0
 """Seconds of warning before a limit, where it is long enough for that."""
 
+CUT_MARGIN: Final = 0.5
+"""Seconds for what lies between our steps when calls are cut off."""
+
 LimitName = Literal["max_duration", "idle", "no_show"]
 
 ExitHook = Callable[[ExitRecord], Awaitable[None] | None]
@@ -32,6 +35,12 @@ class LifecycleOptions:
         leave_after: Seconds between a session's end and the moment when the agent is made to
             leave its room, if nothing else made it leave first. ``None``: it stays, closed, for as
             long as the app likes.
+        closing_timeout: Seconds from the moment that an exit is told to the agent's leave, whatever
+            still runs: last words, a session that does not close, an entrypoint that does not
+            return. ``None``: as long as LiveKit takes, which may be minutes.
+        kill_grace: Seconds that your platform gives between SIGTERM and SIGKILL. A drain then is
+            over in time for everybody to be told, however long ``drain_timeout`` is. ``None``:
+            there is no SIGKILL, or ``drain_timeout`` is right for it.
         hook_timeout: Longest run of one hook, in seconds; then it is cancelled and a warning says
             so.
         on_exit: Called in the worker with the record of each job that ended, whoever decided it.
@@ -40,12 +49,15 @@ class LifecycleOptions:
         on_drain: Called in the worker once, when it is told to stop.
 
     Raises:
-        ValueError: A time is not a positive, finite number of seconds.
+        ValueError: A time is not a positive, finite number of seconds, or ``kill_grace`` leaves
+            no time for a drain.
         TypeError: A hook can't be called with one argument.
     """
 
     publish_timeout: float = 2.0
     leave_after: float | None = 0.5
+    closing_timeout: float | None = 30.0
+    kill_grace: float | None = None
     hook_timeout: float = 5.0
     on_exit: ExitHook | None = None
     on_drain: DrainHook | None = None
@@ -54,11 +66,36 @@ class LifecycleOptions:
         """Refuse impossible values."""
         check_seconds("publish_timeout", self.publish_timeout)
         check_seconds("hook_timeout", self.hook_timeout)
-        if self.leave_after is not None:
-            check_seconds("leave_after", self.leave_after)
+        for name in ("leave_after", "closing_timeout", "kill_grace"):
+            seconds: float | None = getattr(self, name)
+            if seconds is not None:
+                check_seconds(name, seconds)
+        if self.kill_grace is not None and self.kill_grace <= self.cut_seconds:
+            msg = (
+                f"kill_grace is {self.kill_grace:g} s; cutting calls off takes up to "
+                f"{self.cut_seconds:g} s (publish_timeout {self.publish_timeout:g} + leave_after "
+                f"{self.leave_after or 0:g} + {CUT_MARGIN:g}): give the worker more time"
+            )
+            raise ValueError(msg)
         for name, hook in (("on_exit", self.on_exit), ("on_drain", self.on_drain)):
             if hook is not None:
                 check_callback(name, hook)
+
+    @property
+    def cut_seconds(self) -> float:
+        """How long before a SIGKILL a drain has to be over, so that everybody is told."""
+        return self.publish_timeout + (self.leave_after or 0) + CUT_MARGIN
+
+    def drain_seconds(self, drain_timeout: float) -> float:
+        """How long a drain lasts: LiveKit's ``drain_timeout``, or less if a SIGKILL follows.
+
+        Args:
+            drain_timeout: In seconds, 0 for no limit.
+        """
+        if self.kill_grace is None:
+            return drain_timeout
+        in_time = self.kill_grace - self.cut_seconds
+        return min(drain_timeout, in_time) if drain_timeout else in_time
 
     def for_job(self) -> LifecycleOptions:
         """The part that travels to a job's process: the worker's hooks need not be picklable."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable
-from typing import Any, overload
+from typing import Any, cast, overload
 
 from livekit.agents import AgentServer, JobRequest
 from livekit.agents.types import NOT_GIVEN, NotGivenOr
+from livekit.agents.utils import is_given
 
 from . import _compat
 from ._log import ARMED, INTERNAL_ERROR, KEY_RESERVED, log
@@ -99,8 +100,8 @@ class LifecycleServer(AgentServer):
         """Let running jobs finish, as ``AgentServer.drain`` does, and tell everyone about it.
 
         Args:
-            timeout: Seconds until it gives up, None for never; the server's ``drain_timeout``
-                where not given.
+            timeout: Seconds until it gives up, None for never. Where not given: the server's
+                ``drain_timeout``, or less if ``LifecycleOptions.kill_grace`` asks for it.
 
         Raises:
             asyncio.TimeoutError: Jobs were left. They have been told that they are cut off.
@@ -109,10 +110,14 @@ class LifecycleServer(AgentServer):
         if worker is None or self.draining:
             await super().drain(timeout)
             return
-        given = isinstance(timeout, (int, float)) or timeout is None
-        worker.announce_drain(float(timeout or 0) if given else _compat.drain_timeout(self))
+        if is_given(timeout):
+            seconds = float(timeout or 0)
+        else:
+            seconds = self._lifecycle.drain_seconds(_compat.drain_timeout(self))
+        worker.announce_drain(seconds)
         try:
-            await super().drain(timeout)
+            # LiveKit takes whole seconds by its annotation and any number in fact
+            await super().drain(cast("int | None", seconds or None))
         except asyncio.TimeoutError:
             await worker.stop_jobs("drain_timeout")
             raise

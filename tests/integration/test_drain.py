@@ -160,3 +160,22 @@ async def test_a_second_signal_ends_the_worker_at_once_and_the_jobs_say_so(
             exit_, left = await made.ending()
             assert words(exit_) == ("crash", "worker_lost", "", "rejoin")
             assert exit_.at <= left.at
+
+
+async def test_with_a_kill_grace_everybody_is_told_before_the_kill(
+    livekit_server: LiveKitServer,
+) -> None:
+    environment = {"ACTOR_LIFECYCLE": '{"kill_grace": 10}'}  # and LiveKit's drain of an hour
+    with running_worker(livekit_server, environment=environment) as worker:
+        async with (
+            call(livekit_server, worker, wait=True) as one,
+            call(livekit_server, worker) as two,
+        ):
+            at = worker.signal(signal.SIGTERM)
+            for made in (one, two):
+                seen = await notice(made, at)
+                assert 6500 < float(seen.attributes["lifecycle.drain_window"]) <= 7000
+                exit_, left = await made.ending(12)
+                assert words(exit_) == ("intentional", "drain", "drain_timeout", "rejoin")
+                assert exit_.at - at < 10
+                assert left.at - at < 10

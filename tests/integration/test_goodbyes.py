@@ -225,3 +225,17 @@ async def test_a_slow_on_session_end_does_not_keep_the_agent_in_the_room(
             "session_end_hook", job=made.job
         )  # it ran to its end all the same
         assert time.monotonic() - at > 3.5
+
+
+async def test_a_closing_that_does_not_come_to_an_end_is_bounded(
+    livekit_server: LiveKitServer,
+) -> None:
+    environment = {"ACTOR_LIFECYCLE": '{"closing_timeout": 3}'}
+    with running_worker(livekit_server, environment=environment) as bounded:
+        # the framework alone waits 15 s for an entrypoint that does not return
+        async with call(livekit_server, bounded, wait=True) as made:
+            at = (await made.do("shutdown", reason="done"))["at"]
+            exit_, left = await made.ending()
+            assert words(exit_) == ("intentional", "completed", "done", "end")
+            assert exit_.at - at < TOLD_WITHIN
+            assert 2.9 < left.at - at < 3 + GONE_WITHIN

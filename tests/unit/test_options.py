@@ -11,16 +11,31 @@ from livekit_lifecycle import ExitRecord, LifecycleOptions, LifecycleServer, man
 
 
 @pytest.mark.parametrize("bad", [0, -1, math.nan, math.inf, True, "2", None])
-@pytest.mark.parametrize("name", ["publish_timeout", "hook_timeout", "leave_after"])
+@pytest.mark.parametrize(
+    "name", ["publish_timeout", "hook_timeout", "leave_after", "closing_timeout", "kill_grace"]
+)
 def test_refuses_impossible_times(name: str, bad: Any) -> None:
-    if name == "leave_after" and bad is None:
-        return  # that one means: stay
+    if bad is None and name not in ("publish_timeout", "hook_timeout"):
+        return  # those may be left open
     with pytest.raises(ValueError, match=rf"{name} is {bad!r}; it must be a number of seconds"):
         LifecycleOptions(**{name: bad})
 
 
 def test_staying_is_an_option() -> None:
     assert LifecycleOptions(leave_after=None).leave_after is None
+
+
+def test_a_drain_is_over_in_time_for_a_kill() -> None:
+    options = LifecycleOptions(kill_grace=10)
+    assert options.drain_seconds(3600) == 7
+    assert options.drain_seconds(0) == 7
+    assert options.drain_seconds(5) == 5
+    assert LifecycleOptions().drain_seconds(3600) == 3600
+
+
+def test_refuses_a_kill_that_leaves_no_time() -> None:
+    with pytest.raises(ValueError, match=r"kill_grace is 3 s; cutting calls off takes up to 3 s"):
+        LifecycleOptions(kill_grace=3)
 
 
 def test_refuses_hooks_of_the_wrong_shape() -> None:

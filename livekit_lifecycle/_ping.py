@@ -1,0 +1,89 @@
+"""The one call of LiveKit's server API that livekit-api has no method for: an RPC to a participant.
+
+It is made through the client that livekit-api itself uses, by private names. Where those are gone,
+or the server is too old for the call, nothing can be told, and one warning says so.
+"""
+
+# pyright: reportPrivateUsage=false
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import re
+from typing import Final
+
+import aiohttp
+from livekit import api
+
+from ._log import FEATURE_UNAVAILABLE, log
+
+METHOD: Final = "lifecycle.ping"
+"""No participant has such a method. LiveKit's SDK says so by itself, which only the living do."""
+
+UNANSWERED: Final = frozenset({1501, 1502, 1503})
+"""LiveKit's RPC errors for a participant that did not answer, or left instead."""
+
+_MARGIN: Final = 1.0
+"""Seconds for the way to the server and back."""
+
+
+async def answers(lkapi: api.LiveKitAPI, room: str, identity: str, seconds: float) -> bool | None:
+    """Whether the process behind a participant answers.
+
+    The answer comes from LiveKit's own thread in it: a process whose event loop is blocked answers,
+    one that was killed or is stopped does not.
+
+    Args:
+        lkapi: A connection to the server.
+        room: Name of the room.
+        identity: Of the participant.
+        seconds: How long it has for its answer.
+
+    Returns:
+        None where nobody can tell.
+    """
+    try:
+        from livekit.protocol.room import (  # noqa: PLC0415 - absent in older livekit-protocol
+            PerformRpcRequest,
+            PerformRpcResponse,
+        )
+
+        service = lkapi.room
+        call = service._client.request(  # noqa: SLF001
+            "RoomService",
+            "PerformRpc",
+            PerformRpcRequest(
+                room=room,
+                destination_identity=identity,
+                method=METHOD,
+                response_timeout_ms=round(seconds * 1000),
+            ),
+            service._auth_header(api.VideoGrants(room_admin=True, room=room)),  # noqa: SLF001
+            PerformRpcResponse,
+        )
+    except (ImportError, AttributeError, TypeError) as error:
+        _unavailable(type(error).__name__)
+        return None
+    try:
+        await asyncio.wait_for(call, seconds + _MARGIN)
+    except api.TwirpError as error:
+        return _read(error)
+    except (aiohttp.ClientError, asyncio.TimeoutError):
+        return None
+    return True
+
+
+def _read(error: api.TwirpError) -> bool | None:
+    # the server puts the RPC's own error into the text of its answer
+    found = re.search(r"RpcError (\d+)", error.message)
+    if found:
+        return int(found.group(1)) not in UNANSWERED
+    if error.code in (api.TwirpErrorCode.BAD_ROUTE, api.TwirpErrorCode.UNIMPLEMENTED):
+        _unavailable(error.code)
+    return None
+
+
+@functools.cache  # one warning in a process, not one for each look at a room
+def _unavailable(error: str) -> None:
+    log.warning(FEATURE_UNAVAILABLE, feature="asking an agent whether it lives", error=error)
