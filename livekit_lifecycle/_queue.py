@@ -7,7 +7,7 @@ room, in the order of one clock: a dispatch of a name that no agent has is a pla
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Iterable
 from typing import Final
 
 from livekit import api
@@ -22,7 +22,7 @@ CLAIM_SECONDS: Final = 10.0
 @contextlib.asynccontextmanager
 async def claim(
     lkapi: api.LiveKitAPI, room: str, agent_name: str
-) -> AsyncIterator[api.AgentDispatch]:
+) -> AsyncGenerator[api.AgentDispatch, None]:
     """Take a place in the queue of those who want to dispatch an agent of that name."""
     made = await lkapi.agent_dispatch.create_dispatch(
         api.CreateAgentDispatchRequest(agent_name=CLAIM_PREFIX + agent_name, room=room)

@@ -94,6 +94,11 @@ class WorkerDied:
 
 
 @dataclass(frozen=True)
+class DuplicateAgent:
+    """Another agent of the same name was in the room before, and lives."""
+
+
+@dataclass(frozen=True)
 class AppClaimed:
     """The app said so itself. It may claim these two and no others."""
 
@@ -127,6 +132,7 @@ Evidence = (
     | JobTerminated
     | WorkerStopped
     | WorkerDied
+    | DuplicateAgent
     | AppClaimed
     | ProcessEnded
 )
@@ -181,6 +187,8 @@ def classify(evidence: Evidence) -> AgentExit:  # noqa: C901, PLR0911 - one arm 
         return _verdict(Reason.DRAIN, evidence.how, Next.REJOIN)
     if isinstance(evidence, WorkerDied):
         return _verdict(Reason.WORKER_LOST)
+    if isinstance(evidence, DuplicateAgent):
+        return _verdict(Reason.REPLACED, "duplicate_agent")
     if isinstance(evidence, AppClaimed):
         return _verdict(Reason(evidence.reason), evidence.text, Next(evidence.next))
     return _process_ended(evidence)

@@ -204,12 +204,10 @@ def judge(
         agent_name: The name that the agent is dispatched by.
         silent: Identities of agents that did not answer.
     """
-    judged = [
-        _judge_one(one, silent=one.identity in silent) for one in _agents(participants, agent_name)
-    ]
-    if not judged:
-        return _status("absent", "no agent of that name is in the room")
-    return min(reversed(judged), key=lambda status: _RANK.index(status.verdict))
+    found = sorted(_agents(participants, agent_name), key=lambda one: -one.joined_at_ms)
+    judged = [_judge_one(one, silent=one.identity in silent) for one in found]
+    nobody = _status("absent", "no agent of that name is in the room")
+    return min(judged, key=lambda status: _RANK.index(status.verdict), default=nobody)
 
 
 def _judge_one(one: api.ParticipantInfo, *, silent: bool) -> RoomAgentStatus:

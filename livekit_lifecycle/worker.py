@@ -120,6 +120,9 @@ class WorkerLifecycle:
                 log.warning(IDLE_PROCESS_DIED, exitcode=executor.exitcode, cause=cause)
         elif info.job.id in self._accounted:
             self._accounted.discard(info.job.id)
+            if executor.exitcode:
+                # it had said goodbye and was killed before it could leave: LiveKit lists it on
+                self._spawn(self._remove_ghost(info))
         elif not info.fake_job:
             ended = ProcessEnded(executor.exitcode, killed=executor.killed, cause=cause)
             self._spawn(self._report_death(info, classify(ended)))
@@ -149,28 +152,36 @@ class WorkerLifecycle:
         if before is not None:
             await self._bounded(info.job.id, self._remove(info))
 
-    async def _write(self, info: RunningJobInfo, attributes: dict[str, str]) -> AgentStatus | None:
-        """Write onto the participant of a job, if it is still that job's and has not ended.
+    async def _remove_ghost(self, info: RunningJobInfo) -> None:
+        if await self._bounded(info.job.id, self._status(info)) is not None:
+            await self._bounded(info.job.id, self._remove(info))
 
-        Returns:
-            What it said before; None where it is not in the room, or is another job's.
-        """
+    async def _status(self, info: RunningJobInfo) -> AgentStatus | None:
+        """What a job's participant says; None where it is not in the room, or is another job's."""
         if self._api is None:
             return None
-        room, identity = info.job.room.name, info.accept_arguments.identity
+        who = api.RoomParticipantIdentity(
+            room=info.job.room.name, identity=info.accept_arguments.identity
+        )
         try:
-            participant = await self._api.room.get_participant(
-                api.RoomParticipantIdentity(room=room, identity=identity)
-            )
+            participant = await self._api.room.get_participant(who)
         except api.TwirpError as error:
             if error.code == api.TwirpErrorCode.NOT_FOUND:
                 return None
             raise
-        before = parse(participant.attributes)
-        if before.job != info.job.id:
-            return None
-        if before.exit is not None:
+        status = parse(participant.attributes)
+        return status if status.job == info.job.id else None
+
+    async def _write(self, info: RunningJobInfo, attributes: dict[str, str]) -> AgentStatus | None:
+        """Write onto the participant of a job, unless that has ended.
+
+        Returns:
+            What it said before; None where it is not in the room, or is another job's.
+        """
+        before = await self._status(info)
+        if self._api is None or before is None or before.exit is not None:
             return before
+        room, identity = info.job.room.name, info.accept_arguments.identity
         update = api.UpdateParticipantRequest(room=room, identity=identity, attributes=attributes)
         after = await self._api.room.update_participant(update)
         if after.attributes.get(KEY_JOB) != info.job.id:

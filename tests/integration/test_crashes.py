@@ -118,15 +118,20 @@ async def test_a_process_that_dies_without_a_word(
         assert (event["reason"], event["detail"]) == (reason, detail)
 
 
+@pytest.mark.parametrize("told", [False, True], ids=["at-once", "worker-knows"])
 async def test_a_kill_after_the_goodbye_stays_a_goodbye(
-    livekit_server: LiveKitServer, worker: Worker
+    livekit_server: LiveKitServer, worker: Worker, told: bool
 ) -> None:
     async with call(livekit_server, worker, wait=True) as made:
         pid = (await made.do("shutdown", reason="done"))["pid"]
         await made.observer.wait_for_exit(made.agent)
+        if told:
+            await worker.wait_for_log("worker_hook", job=made.job)
         os.kill(pid, signal.SIGKILL)
         left = await made.observer.wait_for_leave(made.agent)
         assert words(left) == ("intentional", "completed", "done", "end")
+        line = await worker.wait_for_log("worker_hook", job=made.job)
+        assert line["seen"] == ["intentional", "completed", "done", True]
 
 
 async def test_a_job_does_not_die_of_signals_that_are_its_workers_business(
