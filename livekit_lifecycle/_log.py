@@ -29,6 +29,8 @@ NO_CREDENTIALS: Final = "lifecycle.no_credentials"
 NOT_ATTACHED: Final = "lifecycle.not_attached"
 INTERNAL_ERROR: Final = "lifecycle.internal_error"
 FEATURE_UNAVAILABLE: Final = "lifecycle.feature_unavailable"
+STALLED: Final = "lifecycle.loop_stalled"
+STALLED_OVER: Final = "lifecycle.loop_recovered"
 GRACE_CUT: Final = "lifecycle.grace_cut"
 IDLE_PROCESS_DIED: Final = "lifecycle.idle_process_died"
 

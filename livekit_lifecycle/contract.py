@@ -233,6 +233,11 @@ def drain_attributes(deadline_ms: int, window_ms: int) -> dict[str, str]:
     return {KEY_DRAIN: _number(deadline_ms), KEY_DRAIN_WINDOW: _number(window_ms)}
 
 
+def stalled_attributes(since_ms: int | None) -> dict[str, str]:
+    """Since when the agent's event loop does not answer; None once it does again."""
+    return {KEY_STALLED: _number(since_ms)}
+
+
 def encode(status: AgentStatus) -> dict[str, str]:
     """Return all attributes that say ``status``. ``parse(encode(x)) == x``.
 

@@ -20,6 +20,7 @@ from . import _compat
 from ._hooks import run_hook
 from ._log import EXIT, INTERNAL_ERROR, STATE, exit_fields, log
 from ._publish import Publisher
+from ._watchdog import Watchdog
 from .attendance import Attendance
 from .classify import (
     AppClaimed,
@@ -41,6 +42,7 @@ from .contract import (
     State,
     exit_attributes,
     parse,
+    stalled_attributes,
     state_attributes,
     will_attributes,
 )
@@ -96,6 +98,7 @@ class JobLifecycle:
         self._state = State.STARTING
         self._session: AgentSession[Any] | None = None
         self._attendance: Attendance | None = None
+        self._watchdog: Watchdog | None = None
         self._user_left = ""
         self._drain_at: float | None = None
         self._hooks: dict[Event, list[Callable[[Any], object]]] = {name: [] for name in EVENTS}
@@ -191,6 +194,13 @@ class JobLifecycle:
         room.on("participant_disconnected", self._guarded(self._on_participant_left))
         _compat.on_job_shutdown(ctx, self._guarded(self._on_job_shutdown))
         self._wrap_context()
+        if self._options.stall_after is not None:
+            self._watchdog = Watchdog(
+                self._options.stall_after,
+                job_id=ctx.job.id,
+                stalled=self._tell_stalled,
+                recovered=lambda: self._post(stalled_attributes(None)),
+            )
         # runs when the room is gone; the framework waits for it, so hooks are not cut off
         ctx.add_shutdown_callback(self._finish_hooks)
         self._spawn(self._outlive_worker())
@@ -369,6 +379,8 @@ class JobLifecycle:
         self._state = State.CLOSING
         if self._attendance is not None:
             self._attendance.aclose()
+        if self._watchdog is not None:
+            self._watchdog.stop()
         self._record = record = ExitRecord(
             exit=exit_.exit,
             reason=exit_.reason,
@@ -457,12 +469,20 @@ class JobLifecycle:
         return {**will_attributes(self._ctx.job.id), **attributes}
 
     async def _server_write(self, attributes: Mapping[str, str]) -> None:
-        await self._ctx.api.room.update_participant(
-            api.UpdateParticipantRequest(
-                room=self._ctx.job.room.name,
-                identity=self._ctx.local_participant_identity,
-                attributes=dict(attributes),
-            )
+        await self._ctx.api.room.update_participant(self._update(attributes))
+
+    async def _tell_stalled(self, since_ms: int) -> None:
+        # in the watchdog's thread: our own loop hangs, and its connections with it
+        if not self._silent and _has_credentials() and self._room.isconnected():
+            async with api.LiveKitAPI() as lkapi:
+                write = lkapi.room.update_participant(self._update(stalled_attributes(since_ms)))
+                await asyncio.wait_for(write, self._options.publish_timeout)
+
+    def _update(self, attributes: Mapping[str, str]) -> api.UpdateParticipantRequest:
+        return api.UpdateParticipantRequest(
+            room=self._ctx.job.room.name,
+            identity=self._ctx.local_participant_identity,
+            attributes=dict(attributes),
         )
 
     def _tell_worker(self, kind: str, body: Mapping[str, object]) -> None:

@@ -38,6 +38,9 @@ class LifecycleOptions:
         closing_timeout: Seconds from the moment that an exit is told to the agent's leave, whatever
             still runs: last words, a session that does not close, an entrypoint that does not
             return. ``None``: as long as LiveKit takes, which may be minutes.
+        stall_after: Seconds without an answer of the job's event loop after which
+            ``lifecycle.stalled`` is published and the log says where it hangs. ``None``: nobody
+            watches.
         kill_grace: Seconds that your platform gives between SIGTERM and SIGKILL. A drain then is
             over in time for everybody to be told, however long ``drain_timeout`` is. ``None``:
             there is no SIGKILL, or ``drain_timeout`` is right for it.
@@ -57,6 +60,7 @@ class LifecycleOptions:
     publish_timeout: float = 2.0
     leave_after: float | None = 0.5
     closing_timeout: float | None = 30.0
+    stall_after: float | None = 5.0
     kill_grace: float | None = None
     hook_timeout: float = 5.0
     on_exit: ExitHook | None = None
@@ -66,7 +70,7 @@ class LifecycleOptions:
         """Refuse impossible values."""
         check_seconds("publish_timeout", self.publish_timeout)
         check_seconds("hook_timeout", self.hook_timeout)
-        for name in ("leave_after", "closing_timeout", "kill_grace"):
+        for name in ("leave_after", "closing_timeout", "stall_after", "kill_grace"):
             seconds: float | None = getattr(self, name)
             if seconds is not None:
                 check_seconds(name, seconds)

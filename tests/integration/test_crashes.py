@@ -190,3 +190,24 @@ async def test_a_successor_of_the_same_identity_is_not_marked(
             assert "lifecycle.exit" not in now
         finally:
             await observer.aclose()
+
+
+async def test_a_loop_that_hangs_is_told_and_so_is_its_recovery(
+    livekit_server: LiveKitServer, worker: Worker
+) -> None:
+    async with call(livekit_server, worker) as made:
+        at = (await made.do("block", seconds=9))["at"]
+        stalled = await made.observer.wait_for(lambda s: "lifecycle.stalled" in s.attributes)
+        # five seconds after the loop's last answer, which was up to a second before the deed
+        assert 4 <= stalled.at - at < 7
+        since = int(stalled.attributes["lifecycle.stalled"]) / 1000
+        assert abs(since - (time.time() - (time.monotonic() - at))) < 1
+        mark = made.observer.seen.index(stalled)
+        over = await made.observer.wait_for(
+            lambda s: s.identity == made.agent and "lifecycle.stalled" not in s.attributes,
+            since=mark,
+        )
+        assert over.at - (at + 9) < 1.5
+        assert over.exit is None
+        (line,) = worker.log("lifecycle.loop_stalled", job_id=made.job)
+        assert "time.sleep" in line["stack"]

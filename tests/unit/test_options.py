@@ -12,7 +12,15 @@ from livekit_lifecycle import ExitRecord, LifecycleOptions, LifecycleServer, man
 
 @pytest.mark.parametrize("bad", [0, -1, math.nan, math.inf, True, "2", None])
 @pytest.mark.parametrize(
-    "name", ["publish_timeout", "hook_timeout", "leave_after", "closing_timeout", "kill_grace"]
+    "name",
+    [
+        "publish_timeout",
+        "hook_timeout",
+        "leave_after",
+        "closing_timeout",
+        "stall_after",
+        "kill_grace",
+    ],
 )
 def test_refuses_impossible_times(name: str, bad: Any) -> None:
     if bad is None and name not in ("publish_timeout", "hook_timeout"):
