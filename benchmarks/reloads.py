@@ -1,4 +1,4 @@
-"""Page reloads under ``presets.web()``, twenty times each: is it the same agent, is the user heard?
+"""Users who come back, and one who does not, twenty times each on a real server.
 
 Run by ``make bench``. Prints the table that README.md quotes. ``--runs N`` for another number.
 """
@@ -9,34 +9,57 @@ import argparse
 import asyncio
 import statistics
 from dataclasses import dataclass, field
+from typing import Any
 
+from livekit_lifecycle import presets
 from scripts.livekit_server import LiveKitServer, running
-from tests.harness import Worker, call, running_worker
+from tests.harness import Worker, call, running_worker, words
 
-AWAY = (1.0, 5.0, 14.0)
 AT_ONCE = 4
 
 
 @dataclass
-class Reload:
-    """Of a page that was away for so long."""
+class Return:
+    """A user who was away, and how it went on."""
 
+    name: str
     away: float
+    how: dict[str, Any] = field(default_factory=lambda: {"preset": "web"})
+    comes_back_as: str = "user"
     heard_ms: list[float] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
 
 
-async def reload(server: LiveKitServer, worker: Worker, result: Reload) -> None:
-    """One call whose page is reloaded once."""
-    async with call(server, worker, preset="web") as made:
+MOBILE_ROOM = presets.room_config(presets.mobile()).departure_timeout
+RETURNS = [
+    Return("page away for 1 s", 1.0),
+    Return("page away for 5 s", 5.0),
+    Return("page away for 14 s", 14.0),
+    Return(
+        'new identity after 2 s, `follow="any"`',
+        2.0,
+        how={"preset": "web", "options": {"follow": "any"}},
+        comes_back_as="page-2",
+    ),
+    Return(
+        "app away for 45 s, `mobile()` and its room",
+        45.0,
+        how={"preset": "mobile", "departure_timeout": MOBILE_ROOM},
+    ),
+]
+
+
+async def come_back(server: LiveKitServer, worker: Worker, result: Return) -> None:
+    """One call whose user leaves and comes back."""
+    async with call(server, worker, **result.how) as made:
         before = made.observer.room.remote_participants[made.agent].sid
         await made.heard(f"before {made.job}")
         await made.user_leaves()
         await asyncio.sleep(result.away)
-        await made.user_returns()
+        await made.user_returns(result.comes_back_as)
         heard = await made.heard(f"after {made.job}")
         # when the agent itself saw the join: what is said before, LiveKit drops
-        joined = worker.log("saw_join", who="user", room=made.room)[-1]
+        joined = worker.log("saw_join", who=result.comes_back_as, room=made.room)[-1]
         result.heard_ms.append((heard["at"] - joined["at"]) * 1000)
         agent = made.observer.room.remote_participants.get(made.agent)
         if agent is None or agent.sid != before:
@@ -47,24 +70,47 @@ async def reload(server: LiveKitServer, worker: Worker, result: Reload) -> None:
             result.wrong.append("it forgot the conversation")
 
 
+async def closed_in_time(server: LiveKitServer, worker: Worker) -> str:
+    """A grace of 60 s in a room that closes after LiveKit's 20: told before that, or what not."""
+    async with call(server, worker, preset="mobile") as made:
+        await made.user_leaves()
+        exit_, left = await made.ending(30)
+        if words(exit_)[:3] != ("intentional", "timeout", "grace"):
+            return str(words(exit_))
+        if left.reason != "client_initiated" or left.at < exit_.at:
+            return f"left by {left.reason}"
+        if len(worker.log("lifecycle.grace_cut", job_id=made.job)) != 1:
+            return "not one warning"
+        return ""
+
+
 async def main(runs: int) -> int:
-    wrong = 0
-    print("| page away for | same agent, history kept | user heard once it is back, ms |")
-    print("| --- | --- | --- |")
+    wrong: list[str] = []
+    print("| user | same agent, history kept | heard once it is back, ms, median | worst |")
+    print("| --- | --- | --- | --- |")
     with running() as server, running_worker(server) as worker:
-        for away in AWAY:
-            result = Reload(away)
+        for result in RETURNS:
             for start in range(0, runs, AT_ONCE):
                 batch = range(start, min(runs, start + AT_ONCE))
-                await asyncio.gather(*(reload(server, worker, result) for _ in batch))
+                await asyncio.gather(*(come_back(server, worker, result) for _ in batch))
             right = len(result.heard_ms) - len(result.wrong)
-            wrong += len(result.wrong)
+            wrong += result.wrong
             print(
-                f"| {away:g} s | {right} of {len(result.heard_ms)} | "
-                f"median {statistics.median(result.heard_ms):.0f}, "
-                f"worst {max(result.heard_ms):.0f} |",
+                f"| {result.name} | {right} of {len(result.heard_ms)} | "
+                f"{statistics.median(result.heard_ms):.0f} | {max(result.heard_ms):.0f} |",
                 flush=True,
             )
+        faults: list[str] = []
+        half = (runs + 1) // 2
+        for start in range(0, half, AT_ONCE):
+            batch = range(start, min(half, start + AT_ONCE))
+            faults += await asyncio.gather(*(closed_in_time(server, worker) for _ in batch))
+    wrong += [fault for fault in faults if fault]
+    print(
+        f"\n`mobile()` in a room of 20 s, nobody comes back: one warning, and the exit told before "
+        f"the room closes, {faults.count('')} of {len(faults)}."
+    )
+    print("\n".join(wrong))
     return 1 if wrong else 0
 
 

@@ -249,6 +249,19 @@ class Worker:
                     raise AssertionError(msg)
                 self._changed.wait(min(left, 0.5))
 
+    async def wait_for_news(self, timeout: float = 15.0) -> None:
+        """Wait for the next log line, whichever.
+
+        Raises:
+            AssertionError: There is none in time.
+        """
+
+        def wait() -> bool:
+            with self._changed:
+                return self._changed.wait(timeout)
+
+        assert await asyncio.to_thread(wait), f"nothing was logged in {timeout} s"
+
     def signal(self, number: Signals) -> float:
         """Send the worker a signal; the time of it."""
         at = time.monotonic()

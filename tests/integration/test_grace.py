@@ -44,6 +44,10 @@ async def test_a_reload_is_survived_with_the_same_agent_and_its_memory(
             mark = made.observer.seen.index(waiting)
             active = await made.wait_for_state("active", since=mark)
             assert "lifecycle.deadline" not in active.attributes
+        if track:
+            reads = {"participant": "user", "room": made.room}
+            while len(worker.log("start reading stream", **reads)) == 1:
+                await worker.wait_for_news()
         now = made.observer.room.remote_participants[made.agent]
         assert now.sid == sid
         assert "lifecycle.exit" not in now.attributes
@@ -83,6 +87,8 @@ async def test_a_new_identity_is_heard_where_anyone_may_come(
         await made.user_returns("page-2")
         heard = await made.heard("from the second page")
         assert heard["who"] == "page-2"
+        # and its audio: LiveKit says whose stream it begins to read
+        await worker.wait_for_log("start reading stream", participant="page-2", room=made.room)
         line = await worker.wait_for_log("grace_hook", job=made.job, event="returned")
         assert line["what"] == "Returned(identity='page-2', previous='user', same=False)"
 

@@ -132,4 +132,4 @@ class History(RuleBasedStateMachine):
 
 
 TestHistory = History.TestCase
-TestHistory.settings = settings(max_examples=300, stateful_step_count=40, deadline=None)
+TestHistory.settings = settings(max_examples=1000, stateful_step_count=40, deadline=None)
