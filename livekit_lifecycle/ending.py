@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from ._log import INTERNAL_ERROR, log
 from .classify import Evidence, JobTerminated, classify, supersedes
 from .contract import AgentExit
 
@@ -101,6 +102,9 @@ class Ending:
             # on a room that is dying the write would hang until its own deadline
             await asyncio.wait({write, gone}, return_when=asyncio.FIRST_COMPLETED)
             return write.done() and write.result()
+        except Exception as error:  # noqa: BLE001 - an ending goes on, published or not
+            log.warning(INTERNAL_ERROR, error=type(error).__name__)
+            return False
         finally:
             write.cancel()
             gone.cancel()

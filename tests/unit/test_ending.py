@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from livekit_lifecycle.classify import (
     EntrypointRaised,
     JobTerminated,
@@ -99,6 +101,21 @@ async def test_what_was_written_stands_although_a_better_name_came_meanwhile() -
     ending.claim(EntrypointRaised("ValueError"))
     await ending.wait_done(1)
     assert [(e.reason, p) for e, p in wire.decided] == [("completed", True)]
+
+
+async def test_a_write_that_fails_is_an_end_all_the_same(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    decided: list[tuple[str, bool]] = []
+
+    async def fails(_: AgentExit) -> bool:
+        raise ConnectionResetError
+
+    ending = Ending(publish=fails, decided=lambda exit_, told: decided.append((exit_.reason, told)))
+    ending.claim(ShutdownCalled())
+    await ending.wait_done(1)
+    assert decided == [("completed", False)]
+    assert [record.__dict__["error"] for record in caplog.records] == ["ConnectionResetError"]
 
 
 async def test_waiting_is_bounded() -> None:
