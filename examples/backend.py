@@ -18,6 +18,7 @@ from aiohttp import web
 from livekit import api
 
 from livekit_lifecycle import State
+from livekit_lifecycle.dispatch import ensure_agent
 from livekit_lifecycle.reader import from_webhook, parse
 
 AGENT_NAME = os.environ.get("AGENT_NAME", "front-desk")
@@ -41,9 +42,9 @@ async def token(request: web.Request) -> web.Response:
         .with_room_config(first_agent)
         .to_jwt()
     )
-    people = await participants(request.app[LKAPI], room)
-    if people and not serving_agents(people):
-        await dispatch(request.app[LKAPI], room)
+    if await participants(request.app[LKAPI], room):
+        # the room is there, so it brings no first agent any more; the page need not wait for one
+        await ensure_agent(request.app[LKAPI], room, AGENT_NAME, timeout=0)
     url = os.environ["LIVEKIT_URL"]
     return web.json_response({"url": url, "token": jwt, "demo": request.app[DEMO]})
 
@@ -52,9 +53,9 @@ async def token(request: web.Request) -> web.Response:
 async def agent(request: web.Request) -> web.Response:
     """Send a new agent, unless one serves already."""
     room = (await request.json())["room"]
-    if not serving_agents(await participants(request.app[LKAPI], room)):
-        await dispatch(request.app[LKAPI], room)
-    return web.json_response({})
+    # the page has seen the last agent come and go, so its dispatch need not be waited for as long
+    status = await ensure_agent(request.app[LKAPI], room, AGENT_NAME, timeout=8, patience=5)
+    return web.json_response({"verdict": status.verdict, "why": status.why})
 
 
 @routes.post("/api/webhook")
@@ -104,12 +105,6 @@ def serving_agents(people: list[api.ParticipantInfo]) -> list[api.ParticipantInf
         for one, status in zip(agents, statuses, strict=True)
         if status.exit is None and status.state is not State.CLOSED
     ]
-
-
-async def dispatch(lkapi: api.LiveKitAPI, room: str) -> None:
-    """Ask LiveKit for an agent."""
-    request = api.CreateAgentDispatchRequest(agent_name=AGENT_NAME, room=room)
-    await lkapi.agent_dispatch.create_dispatch(request)
 
 
 def make_app(*, demo: bool = False) -> web.Application:

@@ -3,6 +3,7 @@
 from . import presets
 from ._version import __version__
 from .contract import AgentExit, AgentStatus, Exit, ExitRecord, Next, Reason, State, parse
+from .dispatch import RoomAgentStatus, agent_status, ensure_agent
 from .entrypoint import managed
 from .grace import LimitWarning, Returned
 from .job import JobLifecycle, get_lifecycle
@@ -25,8 +26,11 @@ __all__ = [
     "Reason",
     "Reconnect",
     "Returned",
+    "RoomAgentStatus",
     "State",
     "__version__",
+    "agent_status",
+    "ensure_agent",
     "get_lifecycle",
     "managed",
     "parse",

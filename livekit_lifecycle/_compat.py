@@ -1,4 +1,4 @@
-"""The only module that touches private names of livekit-agents.
+"""The only module that touches private names of LiveKit's.
 
 Each function here stands for one thing that LiveKit offers no public way to. Where a name it needs
 is gone, it says so in one warning and the feature that asked for it does without. A contract test
@@ -15,10 +15,11 @@ import logging
 import multiprocessing
 import signal
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from livekit import api
 from livekit.agents import AgentServer, AgentSession, JobContext
 from livekit.agents.job import RunningJobInfo
 from livekit.agents.voice.room_io import RoomOptions
@@ -309,3 +310,35 @@ def drain_timeout(server: AgentServer) -> float:
 def is_running(server: AgentServer) -> bool:
     """Whether the server has started and is not closed yet."""
     return not getattr(server, "_closed", False)
+
+
+# -- in a back end ---------------------------------------------------------------------------------
+
+
+def server_rpc(
+    lkapi: api.LiveKitAPI, *, room: str, identity: str, method: str, seconds: float
+) -> Awaitable[object] | None:
+    """An RPC to a participant by the server API, for which livekit-api has no method.
+
+    Returns:
+        The call, which raises `api.TwirpError`; None where a name that it needs is gone.
+    """
+    try:
+        from livekit.protocol.room import (  # noqa: PLC0415 - absent in older livekit-protocol
+            PerformRpcRequest,
+            PerformRpcResponse,
+        )
+
+        service = lkapi.room
+        request = PerformRpcRequest(
+            room=room,
+            destination_identity=identity,
+            method=method,
+            response_timeout_ms=round(seconds * 1000),
+        )
+        grants = service._auth_header(api.VideoGrants(room_admin=True, room=room))  # noqa: SLF001
+        return service._client.request(  # noqa: SLF001
+            "RoomService", "PerformRpc", request, grants, PerformRpcResponse
+        )
+    except (ImportError, AttributeError, TypeError):
+        return None

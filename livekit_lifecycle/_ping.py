@@ -1,10 +1,7 @@
-"""The one call of LiveKit's server API that livekit-api has no method for: an RPC to a participant.
+"""Asks a participant whether its process lives, by an RPC that every living one answers.
 
-It is made through the client that livekit-api itself uses, by private names. Where those are gone,
-or the server is too old for the call, nothing can be told, and one warning says so.
+Where the server is too old for the call nothing can be told, and one warning says so.
 """
-
-# pyright: reportPrivateUsage=false
 
 from __future__ import annotations
 
@@ -16,6 +13,7 @@ from typing import Final
 import aiohttp
 from livekit import api
 
+from . import _compat
 from ._log import FEATURE_UNAVAILABLE, log
 
 METHOD: Final = "lifecycle.ping"
@@ -43,27 +41,9 @@ async def answers(lkapi: api.LiveKitAPI, room: str, identity: str, seconds: floa
     Returns:
         None where nobody can tell.
     """
-    try:
-        from livekit.protocol.room import (  # noqa: PLC0415 - absent in older livekit-protocol
-            PerformRpcRequest,
-            PerformRpcResponse,
-        )
-
-        service = lkapi.room
-        call = service._client.request(  # noqa: SLF001
-            "RoomService",
-            "PerformRpc",
-            PerformRpcRequest(
-                room=room,
-                destination_identity=identity,
-                method=METHOD,
-                response_timeout_ms=round(seconds * 1000),
-            ),
-            service._auth_header(api.VideoGrants(room_admin=True, room=room)),  # noqa: SLF001
-            PerformRpcResponse,
-        )
-    except (ImportError, AttributeError, TypeError) as error:
-        _unavailable(type(error).__name__)
+    call = _compat.server_rpc(lkapi, room=room, identity=identity, method=METHOD, seconds=seconds)
+    if call is None:
+        _unavailable("a private name of livekit-api is gone")
         return None
     try:
         await asyncio.wait_for(call, seconds + _MARGIN)

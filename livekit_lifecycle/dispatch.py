@@ -38,6 +38,9 @@ MAX_DISPATCHES: Final = 2
 
 _SERVER_AGENT_NAME: Final = "lk.agent_name"  # the server's own mark; the SDK's may be missing
 
+_DEFAULT_IDENTITY: Final = "agent-"
+"""LiveKit calls an agent so, with the job's id, unless the app has it otherwise."""
+
 _SHOULD_DISPATCH: Final[Mapping[Verdict, bool]] = {
     # in this order the verdict of one agent goes before that of another
     "serving": False,
@@ -121,7 +124,7 @@ async def ensure_agent(  # noqa: PLR0913 - named by keyword, each with a default
     agent that somebody else has just dispatched is waited for.
 
     What is left: an agent that takes longer than ``patience`` to come in may be joined by a second
-    one, and so may one that was silent for 5 s and then comes back. Whoever dispatches without this
+    one, and so may one that was silent for 7 s and then comes back. Whoever dispatches without this
     function, a token's room configuration among them, is seen only once the dispatch is listed.
     ``LifecycleOptions(one_per_room=True)`` makes the later of two leave.
 
@@ -131,7 +134,9 @@ async def ensure_agent(  # noqa: PLR0913 - named by keyword, each with a default
             settings of its own.
         agent_name: The name that the agent is dispatched by.
         metadata: For the agent's job, if one is dispatched.
-        timeout: Seconds to wait altogether; 0: dispatch if need be, and don't wait.
+        timeout: Seconds to wait altogether, to which the last look at the room may add what the
+            server takes to answer, and 2 s if an agent is silent; 0: dispatch if need be, and
+            don't wait.
         patience: Seconds that a dispatch has to bring its agent. Until then no other is made, also
             where the agent came and went again: those who know that it did may give it less.
 
@@ -187,7 +192,12 @@ async def _look(lkapi: api.LiveKitAPI, room: str, agent_name: str, answer_within
 
 
 async def _participants(lkapi: api.LiveKitAPI, room: str) -> list[api.ParticipantInfo]:
-    answer = await lkapi.room.list_participants(api.ListParticipantsRequest(room=room))
+    try:
+        answer = await lkapi.room.list_participants(api.ListParticipantsRequest(room=room))
+    except api.TwirpError as error:
+        if error.code == api.TwirpErrorCode.NOT_FOUND:  # a server may say so of a missing room
+            return []
+        raise
     gone = api.ParticipantInfo.State.DISCONNECTED
     return [one for one in answer.participants if one.state != gone]
 
@@ -257,11 +267,13 @@ def _agents(
     participants: Iterable[api.ParticipantInfo], agent_name: str
 ) -> list[api.ParticipantInfo]:
     agents = [one for one in participants if is_agent(one.kind, one.attributes)]
+    named = [one for one in agents if one.attributes and name_of(one.attributes) == agent_name]
     # LiveKit has been seen to list agents without any of their attributes: such a one may be ours
-    blank = [one for one in agents if not one.attributes]
-    return [
-        one for one in agents if one.attributes and name_of(one.attributes) == agent_name
-    ] or blank
+    return named or [one for one in agents if _is_blank(one)]
+
+
+def _is_blank(one: api.ParticipantInfo) -> bool:
+    return not one.attributes and one.identity.startswith(_DEFAULT_IDENTITY)
 
 
 def _says_it_lives(one: api.ParticipantInfo, agent_name: str) -> bool:

@@ -34,8 +34,9 @@ def elders(me: Participant, others: Iterable[Participant], agent_name: str) -> l
     """Identities of the agents to which this one has to make way, if they live. Pure.
 
     Those are agents of the same name that came before and say that they serve. One with an exit,
-    one that stalls, and one that does not run under this library is no ground to leave. Of two
-    that came in the same millisecond the greater job id leaves, so that it is never both.
+    one that stalls, one that does not run under this library, and the one that this agent takes
+    over from is no ground to leave. Of two that came in the same millisecond the greater job id
+    leaves, so that it is never both.
 
     Args:
         me: The agent itself.
@@ -50,7 +51,7 @@ def elders(me: Participant, others: Iterable[Participant], agent_name: str) -> l
         for one in others
         if is_agent(one.kind, one.attributes)
         and name_of(one.attributes) == agent_name
-        and _serves(one)
+        and _serves(one, besides=parse(me.attributes).previous)
         and (place := _place(one)) is not None
         and place < mine
     ]
@@ -83,10 +84,11 @@ async def _lives(me: rtc.LocalParticipant, identity: str) -> bool:
     return True
 
 
-def _serves(one: Participant) -> bool:
+def _serves(one: Participant, *, besides: str) -> bool:
     status = parse(one.attributes)
     unhindered = status.exit is None and status.stalled_ms is None
-    return status.managed and unhindered and status.state in _LIVING
+    living = status.managed and unhindered and status.state in _LIVING
+    return living and status.job != besides
 
 
 def _place(one: Participant) -> tuple[datetime, str] | None:

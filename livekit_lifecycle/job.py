@@ -24,6 +24,7 @@ from ._watchdog import Watchdog
 from .attendance import Attendance
 from .classify import (
     AppClaimed,
+    DuplicateAgent,
     EntrypointRaised,
     Evidence,
     JobTerminated,
@@ -47,6 +48,7 @@ from .contract import (
     will_attributes,
 )
 from .ending import TERMINATION_SETTLE, Ending
+from .guard import has_to_leave
 from .options import LifecycleOptions, check_callback
 from .telemetry import mark_span
 
@@ -192,6 +194,8 @@ class JobLifecycle:
         room.on("disconnected", self._guarded(self._on_disconnected))
         room.on("participant_attributes_changed", self._guarded(self._on_attributes))
         room.on("participant_disconnected", self._guarded(self._on_participant_left))
+        if self._options.one_per_room:
+            room.on("participant_connected", self._guarded(self._on_participant_joined))
         _compat.on_job_shutdown(ctx, self._guarded(self._on_job_shutdown))
         self._wrap_context()
         if self._options.stall_after is not None:
@@ -336,6 +340,8 @@ class JobLifecycle:
             self._post(state_attributes(self._state))
         self._tell_worker("joined", {"job_id": self._ctx.job.id})
         self._on_attributes(me.attributes, me)
+        if self._options.one_per_room:
+            self._spawn(self._make_way())
 
     def _on_disconnected(self, reason: rtc.DisconnectReason.ValueType) -> None:
         self._ending.left_room()
@@ -348,6 +354,10 @@ class JobLifecycle:
         if KEY_DRAIN in changed and drain_ms is not None and self._drain_at is None:
             self._drain_at = drain_ms / 1000
             self._tell_app("draining", self._drain_at)
+
+    def _on_participant_joined(self, _: rtc.RemoteParticipant) -> None:
+        # one that was here first may be told of only now: joins without a track come in batches
+        self._spawn(self._make_way())
 
     def _on_participant_left(self, participant: rtc.RemoteParticipant) -> None:
         # this runs before RoomIO's own handler, so the link still says who it was
@@ -416,6 +426,13 @@ class JobLifecycle:
         if seconds is not None:
             await self._ending.wait_out_of_room(seconds)
             await self._leave()
+
+    async def _make_way(self) -> None:
+        if await has_to_leave(self._room, self._ctx.job.agent_name):
+            self._claim(DuplicateAgent())
+            await self.settled()
+            self._shutdown(Reason.REPLACED.value)
+            await self._leave()  # ahead of an entrypoint that waits, for which the framework waits
 
     async def _leave(self) -> None:
         crashed = self._record is not None and not self._record.intentional

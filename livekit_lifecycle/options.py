@@ -46,6 +46,8 @@ class LifecycleOptions:
             there is no SIGKILL, or ``drain_timeout`` is right for it.
         hook_timeout: Longest run of one hook, in seconds; then it is cancelled and a warning says
             so.
+        one_per_room: Of two living agents of one name in a room the later one leaves at once, as
+            ``replaced``/``duplicate_agent``.
         on_exit: Called in the worker with the record of each job that ended, whoever decided it.
             A synchronous hook runs in a thread, so that it can't hold up the worker. For a hook
             inside the job there is ``get_lifecycle().on("exit", …)``.
@@ -63,6 +65,7 @@ class LifecycleOptions:
     stall_after: float | None = 5.0
     kill_grace: float | None = None
     hook_timeout: float = 5.0
+    one_per_room: bool = False
     on_exit: ExitHook | None = None
     on_drain: DrainHook | None = None
 

@@ -86,10 +86,11 @@ class WorkerLifecycle:
 
     async def aclose(self) -> None:
         """Finish what is under way and stop following. Bounded."""
-        if self._tasks:
-            await asyncio.wait(
-                self._tasks, timeout=2 * self._options.publish_timeout + self._options.hook_timeout
-            )
+        bound = 2 * self._options.publish_timeout + self._options.hook_timeout
+        deadline = self._loop.time() + bound
+        # what is under way may begin more: a crash that is reported is then told to a hook
+        while self._tasks and (left := deadline - self._loop.time()) > 0:
+            await asyncio.wait(self._tasks, timeout=left)
         self._watch.aclose()
         await self._http.close()
 

@@ -8,6 +8,7 @@ import pytest
 
 from livekit_lifecycle.classify import (
     AppClaimed,
+    DuplicateAgent,
     EntrypointRaised,
     Evidence,
     JobTerminated,
@@ -101,6 +102,7 @@ ROWS: list[tuple[Evidence, str, str, str, str]] = [
     (WorkerStopped("drain_timeout"), "intentional", "drain", "drain_timeout", "rejoin"),
     (WorkerStopped("shutdown"), "intentional", "drain", "shutdown", "rejoin"),
     (WorkerDied(), "crash", "worker_lost", "", "rejoin"),
+    (DuplicateAgent(), "intentional", "replaced", "duplicate_agent", "wait"),
     (AppClaimed("completed", "all set"), "intentional", "completed", "all set", "end"),
     (AppClaimed("handoff", "to Ann", "wait"), "intentional", "handoff", "to Ann", "wait"),
     (ProcessEnded(-9), "crash", "killed", "SIGKILL", "rejoin"),

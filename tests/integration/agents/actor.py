@@ -259,7 +259,8 @@ def act(ctx: JobContext, session: AgentSession[None], failed: asyncio.Future[Non
             order = json.loads(packet.data)
             deed = {"message": "deed", "id": order["id"], "job": ctx.job.id, "pid": os.getpid()}
             # not by the log, whose records may still be queued when the process dies of its deed
-            print(json.dumps({**deed, "at": time.monotonic()}), flush=True)  # noqa: T201
+            line = json.dumps({**deed, "at": time.monotonic()})
+            print(f"{line}\n", end="", flush=True)  # noqa: T201 - one write, or lines get mixed
             if "after" in order:
                 loop = asyncio.get_running_loop()
                 loop.call_later(order["after"], perform, ctx, session, failed, order)

@@ -1,0 +1,73 @@
+"""With ``one_per_room``: of two living agents of one name the later one makes way."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from scripts.livekit_server import LiveKitServer
+from tests.harness import Client, Worker, call, dispatch, is_serving, running_worker, words
+
+GUARDED = {"ACTOR_LIFECYCLE": json.dumps({"one_per_room": True})}
+
+
+@pytest.fixture(scope="module")
+def two_workers(livekit_server: LiveKitServer) -> Iterator[str]:
+    """Name of an agent that two workers have: one of them would refuse a second job at once."""
+    with (
+        running_worker(livekit_server, environment=GUARDED) as one,
+        running_worker(livekit_server, environment=GUARDED, name=one.name),
+    ):
+        yield one.name
+
+
+@pytest.mark.parametrize("wait", [False, True], ids=["returned", "waiting"])
+@pytest.mark.parametrize("between", [0, 0.05, 2])
+async def test_of_two_dispatches_one_agent_remains(
+    livekit_server: LiveKitServer, two_workers: str, between: float, wait: bool
+) -> None:
+    room = f"room-{uuid.uuid4().hex[:10]}"
+    observer = Client(livekit_server, room, "observer")
+    await observer.connect()
+    try:
+        for _ in range(2):
+            await dispatch(livekit_server, room, two_workers, {"wait": wait})
+            await asyncio.sleep(between)
+        exit_ = await observer.wait_for(lambda s: s.exit is not None)
+        assert words(exit_) == ("intentional", "replaced", "duplicate_agent", "wait")
+        left = await observer.wait_for_leave(exit_.identity)
+        assert left.at - exit_.at < 4
+        first = await observer.wait_for(
+            lambda s: s.identity.startswith("agent-") and s.identity != exit_.identity
+        )
+        await asyncio.sleep(1)
+        assert list(observer.room.remote_participants) == [first.identity]
+        assert "lifecycle.exit" not in observer.room.remote_participants[first.identity].attributes
+    finally:
+        await observer.aclose()
+
+
+async def test_a_killed_predecessor_is_no_reason_to_leave(livekit_server: LiveKitServer) -> None:
+    with running_worker(livekit_server, environment=GUARDED) as doomed:
+        second: Worker
+        with running_worker(livekit_server, environment=GUARDED, name=doomed.name) as second:
+            async with call(livekit_server, doomed) as made:
+                # whichever has the call
+                having, other = (
+                    (doomed, second)
+                    if doomed.log("received job request", job_id=made.job)
+                    else (second, doomed)
+                )
+                having.signal_group(signal.SIGKILL)
+                await dispatch(livekit_server, made.room, doomed.name, {})
+                new = await made.user.wait_for(
+                    lambda s: s.identity not in (made.agent, "observer") and is_serving(s)
+                )
+                await asyncio.sleep(5)
+                assert new.identity in made.user.room.remote_participants
+                assert not other.log("lifecycle.exit")
