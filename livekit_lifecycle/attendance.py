@@ -13,6 +13,7 @@ from livekit.agents import AgentSession
 from livekit.agents.job import DEFAULT_PARTICIPANT_KINDS
 from livekit.agents.types import ATTRIBUTE_PUBLISH_ON_BEHALF
 from livekit.agents.voice.room_io import RoomOptions
+from livekit.agents.voice.room_io.types import DEFAULT_CLOSE_ON_DISCONNECT_REASONS
 
 from ._log import GRACE_CUT, log
 from .classify import Evidence
@@ -58,6 +59,7 @@ class Attendance:
         ours = options if isinstance(options, LifecycleRoomOptions) else None
         self._kinds = (options and options.participant_kinds) or DEFAULT_PARTICIPANT_KINDS
         self._only = (options and options.participant_identity) or ""
+        self._closes_at_once = options is not None and options.close_on_disconnect
         limits = ours.limits if ours else Limits()
         self._grace = Grace(ours.reconnect if ours else None, limits, self._loop.time())
         self._busy = {"user": False, "agent": False}
@@ -121,6 +123,8 @@ class Attendance:
 
     def _on_left(self, participant: rtc.RemoteParticipant) -> None:
         reason = participant.disconnect_reason or rtc.DisconnectReason.UNKNOWN_REASON
+        if self._closes_at_once and reason in DEFAULT_CLOSE_ON_DISCONNECT_REASONS:
+            return  # LiveKit closes the session in this very moment: nobody is waited for
         name = rtc.DisconnectReason.Name(reason).lower()
         self._step(self._grace.left(participant.identity, name, self._loop.time()))
 

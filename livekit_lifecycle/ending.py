@@ -62,6 +62,11 @@ class Ending:
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name="lifecycle_ending")
 
+    @property
+    def out_of_room(self) -> bool:
+        """Whether nothing can be written any more."""
+        return self._out_of_room.is_set()
+
     def left_room(self) -> None:
         """Nothing can be written any more."""
         self._out_of_room.set()

@@ -63,7 +63,7 @@ class ManagedEntrypoint:
         except asyncio.CancelledError:
             raise  # the framework's way to end an entrypoint that waits: a cause was told before
         except BaseException as error:
-            lifecycle.entrypoint_raised(error)
+            await lifecycle.entrypoint_raised(error)
             await lifecycle.settled()
             raise
         lifecycle.entrypoint_returned()

@@ -140,6 +140,7 @@ class Grace:
             self._last_activity = now
         elif away and not self._ended and (identity == self._user or self._anyone):
             self._deadline, previous, self._user = None, self._user, identity
+            self._last_activity = now  # one who has just come back is not idle
             return [Returned(identity, previous, same=identity == previous)]
         return []
 
@@ -150,6 +151,7 @@ class Grace:
             return []
         if self._anyone and self._present:
             self._user = next(iter(self._present))
+            self._last_activity = now
             return [Returned(self._user, identity, same=False)]
         if self._reconnect is None:
             return [Waiting(None)]

@@ -209,8 +209,14 @@ class JobLifecycle:
         ctx.add_shutdown_callback(self._finish_hooks)
         self._spawn(self._outlive_worker())
 
-    def entrypoint_raised(self, error: BaseException) -> None:
+    async def entrypoint_raised(self, error: BaseException) -> None:
         """The app's entrypoint raised."""
+        if not self._room.isconnected():
+            # what waits for something of a room raises when that room is gone, and LiveKit's word
+            # for how it went follows in the same moment: then that is the cause
+            await self._ending.wait_out_of_room(TERMINATION_SETTLE)
+            if self._ending.out_of_room:
+                return
         if isinstance(error, SystemExit):
             self._claim(ProcessEnded(error.code if isinstance(error.code, int) else 1))
         else:
@@ -423,9 +429,14 @@ class JobLifecycle:
 
     async def _leave_within(self, seconds: float | None) -> None:
         # the framework leaves by itself, unless the entrypoint or on_session_end takes its time
-        if seconds is not None:
-            await self._ending.wait_out_of_room(seconds)
+        if seconds is None:
+            return
+        await self._ending.wait_out_of_room(seconds)
+        may_stay = self._state is State.CLOSED and self._options.leave_after is None
+        if not self._ending.out_of_room and not may_stay:
             await self._leave()
+            # what hung may never have told the framework: else the job would stay in its worker
+            self._shutdown(self._record.reason if self._record is not None else "")
 
     async def _make_way(self) -> None:
         if await has_to_leave(self._room, self._ctx.job.agent_name):

@@ -110,6 +110,18 @@ async def test_an_app_may_let_its_agent_stay(livekit_server: LiveKitServer) -> N
             assert made.agent in made.observer.room.remote_participants
 
 
+async def test_an_agent_that_is_to_stay_outlives_its_closing(
+    livekit_server: LiveKitServer,
+) -> None:
+    environment = {"ACTOR_LIFECYCLE": '{"leave_after": null, "closing_timeout": 2}'}
+    with running_worker(livekit_server, environment=environment) as staying:
+        async with call(livekit_server, staying) as made:
+            await made.do("session_shutdown")
+            await made.wait_for_state("closed")
+            with pytest.raises(AssertionError, match="did not see it"):
+                await made.observer.wait_for_leave(made.agent, 4)
+
+
 @pytest.mark.parametrize("run", range(5))
 async def test_the_exit_is_seen_before_the_room_is_deleted(
     livekit_server: LiveKitServer, worker: Worker, run: int

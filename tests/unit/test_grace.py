@@ -177,6 +177,15 @@ def test_idle_starts_anew_with_each_word_and_warns_anew() -> None:
     assert g.tick(17) == [End(LimitReached("idle"))]
 
 
+def test_one_who_has_just_come_back_is_not_idle() -> None:
+    g = grace(8, idle=5)
+    g.joined("ann", 0)
+    g.left("ann", LEFT, 1)
+    g.joined("ann", 4)
+    assert g.tick(5) == []
+    assert g.tick(9) == [End(LimitReached("idle"))]
+
+
 def test_nobody_is_idle_while_somebody_speaks() -> None:
     g = grace(idle=10)
     g.joined("ann", 0)
