@@ -48,7 +48,6 @@ from .contract import (
     will_attributes,
 )
 from .ending import TERMINATION_SETTLE, Ending
-from .guard import has_to_leave
 from .options import LifecycleOptions, check_callback
 from .telemetry import mark_span
 
@@ -439,6 +438,8 @@ class JobLifecycle:
             self._shutdown(self._record.reason if self._record is not None else "")
 
     async def _make_way(self) -> None:
+        from .guard import has_to_leave  # noqa: PLC0415 - who does not ask for it, does not pay
+
         if await has_to_leave(self._room, self._ctx.job.agent_name):
             self._claim(DuplicateAgent())
             await self.settled()
