@@ -21,6 +21,8 @@ demo-web: $(READY) ## a page that knows what its agent is doing, on http://127.0
 	$(BIN)/python -m examples.web_demo
 
 test: $(READY) ## everything; what this machine lacks is named at the end as not run
+	@# before the tests, whose time-outs leave no time to build it in
+	-@$(BIN)/python scripts/livekit_server.py
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 check: $(READY) ## style and types

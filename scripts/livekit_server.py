@@ -205,4 +205,7 @@ def _wait_until_up(process: subprocess.Popen[bytes], port: int) -> None:
 
 
 if __name__ == "__main__":
-    print(find_or_build())
+    try:
+        print(os.environ.get("LIVEKIT_URL") or find_or_build())
+    except MissingServerError as missing:
+        raise SystemExit(str(missing)) from None
