@@ -13,9 +13,12 @@ from typing import Final
 
 import structlog
 
-from .contract import ExitRecord, Reason
+from .contract import ExitRecord
 
 LOGGER_NAME: Final = "livekit_lifecycle"
+
+PRIVATE_DETAIL: Final = "lifecycle.pii.detail"
+"""Name of the field for a detail that is the app's own text."""
 
 ARMED: Final = "lifecycle.armed"
 DRAIN_ANNOUNCED: Final = "lifecycle.drain_announced"
@@ -55,9 +58,7 @@ log: structlog.stdlib.BoundLogger = structlog.wrap_logger(
 
 def exit_fields(record: ExitRecord) -> dict[str, str | bool]:
     """The fields of an ending that may be logged."""
-    # for these two the detail is the app's own text, and nobody knows what an app puts there
-    free_text = record.reason in (Reason.COMPLETED, Reason.HANDOFF)
-    detail_key = "lifecycle.pii.detail" if free_text else "detail"
+    detail_key = PRIVATE_DETAIL if record.has_free_text else "detail"
     return {
         "job_id": record.job_id,
         "agent_name": record.agent_name,

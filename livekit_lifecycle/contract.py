@@ -128,6 +128,11 @@ class AgentExit:
         """Whether the ending was meant."""
         return self.exit is Exit.INTENTIONAL
 
+    @property
+    def has_free_text(self) -> bool:
+        """Whether ``detail`` is the app's own text, and nobody knows what an app puts there."""
+        return self.reason in (Reason.COMPLETED, Reason.HANDOFF)
+
 
 @dataclass(frozen=True, kw_only=True)
 class ExitRecord(AgentExit):

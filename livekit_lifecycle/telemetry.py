@@ -9,8 +9,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 
-from ._log import INTERNAL_ERROR, log
-from .contract import ExitRecord, Reason
+from ._log import INTERNAL_ERROR, PRIVATE_DETAIL, log
+from .contract import KEY_DETAIL, ExitRecord
 
 METRIC = "livekit_lifecycle_exits_total"
 """A counter of the worker's with the labels ``exit``, ``reason`` and ``agent_name``."""
@@ -53,8 +53,7 @@ def _span_marker() -> Callable[[ExitRecord], None]:
         return lambda _record: None
 
     def mark(record: ExitRecord) -> None:
-        free_text = record.reason in (Reason.COMPLETED, Reason.HANDOFF)
-        detail_key = "lifecycle.pii.detail" if free_text else "lifecycle.detail"
+        detail_key = PRIVATE_DETAIL if record.has_free_text else KEY_DETAIL
         trace.get_current_span().add_event(
             SPAN_EVENT,
             {
