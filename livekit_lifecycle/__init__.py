@@ -8,7 +8,7 @@ from .contract import AgentExit, AgentStatus, Exit, ExitRecord, Next, Reason, St
 from .entrypoint import managed
 from .grace import LimitWarning, Returned
 from .job import JobLifecycle, get_lifecycle
-from .options import LifecycleOptions, Limits, Reconnect
+from .options import DrainOptions, LifecycleOptions, Limits, Reconnect, RestartPolicy
 from .presets import LifecycleRoomOptions
 from .server import LifecycleServer
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AgentExit",
     "AgentStatus",
+    "DrainOptions",
     "Exit",
     "ExitRecord",
     "JobLifecycle",
@@ -29,6 +30,7 @@ __all__ = [
     "Next",
     "Reason",
     "Reconnect",
+    "RestartPolicy",
     "Returned",
     "RoomAgentStatus",
     "State",

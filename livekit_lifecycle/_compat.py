@@ -12,15 +12,17 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import math
 import multiprocessing
 import signal
 import threading
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any, Final
 
 from livekit import api
-from livekit.agents import AgentServer, AgentSession, JobContext
+from livekit.agents import AgentServer, AgentSession, JobContext, JobExecutorType
 from livekit.agents.job import RunningJobInfo
 from livekit.agents.voice.room_io import RoomOptions
 
@@ -165,6 +167,27 @@ def protect_job_process() -> None:
             signal.signal(signal.SIGUSR1, _dump_stack_traces)
 
 
+def on_stack_dump(callback: Callable[[FrameType | None], None]) -> None:
+    """Call back when the framework asks this process where it is, half a second before a kill.
+
+    It asks by SIGUSR1, and writes what it finds into a file if told so by its environment; that
+    goes on. An app's own handler is left alone.
+
+    Args:
+        callback: In the main thread, with the frame that the signal came upon.
+    """
+    theirs = signal.getsignal(signal.SIGUSR1) if hasattr(signal, "SIGUSR1") else None
+    if getattr(theirs, "__module__", "") != "livekit.agents.ipc.proc_client":
+        return
+
+    def dump(number: int, frame: FrameType | None) -> None:
+        callback(frame)
+        if callable(theirs):
+            theirs(number, frame)
+
+    signal.signal(signal.SIGUSR1, dump)
+
+
 def is_job_process() -> bool:
     """Whether this is the main thread of a process that the framework made for a job."""
     in_main = threading.current_thread() is threading.main_thread()
@@ -302,9 +325,27 @@ async def stop_job(executor: JobExecutor, how: str) -> None:
         log.debug(INTERNAL_ERROR, error=type(error).__name__)
 
 
-def drain_timeout(server: AgentServer) -> float:
-    """Seconds that the server gives its jobs in a drain; 0 for no limit."""
-    return float(getattr(server, "_drain_timeout", 0) or 0)
+async def end_process(executor: JobExecutor) -> None:
+    """End a job's process as the framework ends those of a worker that closes.
+
+    It is asked first, and killed after the server's ``shutdown_process_timeout``.
+    """
+    await executor.executor.aclose()
+
+
+def server_times(server: AgentServer) -> dict[str, float]:
+    """The server's own times by the names of its arguments, in seconds; 0 for no limit."""
+    names = ("drain_timeout", "shutdown_process_timeout", "session_end_timeout")
+    try:
+        return {name: float(getattr(server, f"_{name}") or 0) for name in names}
+    except AttributeError as error:
+        _unavailable("time sums", error)
+        return dict.fromkeys(names, math.inf)
+
+
+def uses_threads(server: AgentServer) -> bool:
+    """Whether its jobs run in threads of its own process."""
+    return getattr(server, "_job_executor_type", None) is JobExecutorType.THREAD
 
 
 def is_running(server: AgentServer) -> bool:

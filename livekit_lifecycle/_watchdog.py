@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import threading
 import time
-import traceback
 from collections.abc import Awaitable, Callable
+from types import FrameType
 
-from ._log import STALLED, STALLED_OVER, log
+from ._log import STALLED, STALLED_OVER, WHERE, log
+from ._stacks import stack_from, stack_of, stacks_of_tasks
 
 
 class Watchdog:
@@ -73,15 +73,32 @@ class Watchdog:
                     self._loop.call_soon_threadsafe(self._recovered)
 
     def _report(self, silent: float) -> None:
-        # the documented way, whatever its name looks like
-        frames = sys._current_frames()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-        frame = frames.get(self._watched)
-        stack = "".join(traceback.format_stack(frame)) if frame is not None else ""
+        stack = stack_of(self._watched)
         log.warning(STALLED, job_id=self._job_id, seconds=round(silent, 1), stack=stack)
         try:
             asyncio.run(_awaited(self._stalled(round((time.time() - silent) * 1000))))
         except Exception as error:  # noqa: BLE001 - the thread goes on watching
             log.debug(STALLED, job_id=self._job_id, error=type(error).__name__)
+
+
+def tell_where_it_hangs(job_id: str) -> Callable[[FrameType | None], None]:
+    """A handler for the moment before this process is killed: it logs where it is.
+
+    Args:
+        job_id: For the log.
+    """
+    loop = asyncio.get_running_loop()
+
+    def tell(frame: FrameType | None) -> None:
+        stack = stack_from(frame)
+
+        def write() -> None:
+            log.warning(WHERE, job_id=job_id, stack=stack, tasks=stacks_of_tasks(loop))
+
+        # a thread, since what the signal came upon may hold a lock of the log; it has half a second
+        threading.Thread(target=write, name="lifecycle_where", daemon=True).start()
+
+    return tell
 
 
 async def _awaited(result: Awaitable[None]) -> None:

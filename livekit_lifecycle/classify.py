@@ -8,7 +8,7 @@ and `supersedes` says which of two names for the same ending stands. Pure, total
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from .contract import INTENTIONAL_REASONS, AgentExit, Exit, Next, Reason, clip_detail
@@ -94,8 +94,14 @@ class WorkerDied:
 
 
 @dataclass(frozen=True)
-class DuplicateAgent:
-    """Another agent of the same name was in the room before, and lives."""
+class Replaced:
+    """Another instance of this agent serves the room.
+
+    Attributes:
+        by: One of the same name that was there before, or one that was sent in its place.
+    """
+
+    by: Literal["duplicate_agent", "successor"]
 
 
 @dataclass(frozen=True)
@@ -132,7 +138,7 @@ Evidence = (
     | JobTerminated
     | WorkerStopped
     | WorkerDied
-    | DuplicateAgent
+    | Replaced
     | AppClaimed
     | ProcessEnded
 )
@@ -187,11 +193,16 @@ def classify(evidence: Evidence) -> AgentExit:  # noqa: C901, PLR0911 - one arm 
         return _verdict(Reason.DRAIN, evidence.how, Next.REJOIN)
     if isinstance(evidence, WorkerDied):
         return _verdict(Reason.WORKER_LOST)
-    if isinstance(evidence, DuplicateAgent):
-        return _verdict(Reason.REPLACED, "duplicate_agent")
+    if isinstance(evidence, Replaced):
+        return _verdict(Reason.REPLACED, evidence.by)
     if isinstance(evidence, AppClaimed):
         return _verdict(Reason(evidence.reason), evidence.text, Next(evidence.next))
     return _process_ended(evidence)
+
+
+def with_successor(exit_: AgentExit) -> AgentExit:
+    """The same ending, where a successor has been asked for."""
+    return replace(exit_, next=Next.WAIT.value)
 
 
 def supersedes(new: AgentExit, old: AgentExit) -> bool:

@@ -18,6 +18,7 @@ from ._ping import answers
 from ._queue import claim, is_second, pending_seconds
 from ._watch import is_agent
 from .contract import AgentStatus, State, parse
+from .lineage import Lineage, join_metadata, split_metadata
 
 Verdict = Literal["serving", "starting", "closing", "closed", "zombie", "absent", "unmanaged"]
 
@@ -26,6 +27,9 @@ POLL_INTERVAL: Final = 0.25
 
 PATIENCE: Final = 10.0
 """Seconds that a dispatch has to bring its agent. LiveKit too warns of a job that takes longer."""
+
+ENSURE_TIMEOUT: Final = 20.0
+"""Seconds that `ensure_agent` waits: for two dispatches, one after the other."""
 
 ANSWER_WITHIN: Final = 2.0
 """Seconds that an agent has to answer when it is asked whether it lives; it needs milliseconds."""
@@ -112,7 +116,7 @@ async def ensure_agent(  # noqa: PLR0913 - named by keyword, each with a default
     agent_name: str,
     *,
     metadata: str = "",
-    timeout: float = 20.0,
+    timeout: float = ENSURE_TIMEOUT,
     patience: float = PATIENCE,
 ) -> RoomAgentStatus:
     """See to it that one agent of that name serves a room.
@@ -150,6 +154,32 @@ async def ensure_agent(  # noqa: PLR0913 - named by keyword, each with a default
     if not agent_name:
         msg = "agent_name is empty; only agents with a name can be dispatched: give it one"
         raise ValueError(msg)
+    return await see_to_agent(
+        lkapi, room, agent_name, metadata=metadata, timeout=timeout, patience=patience
+    )
+
+
+async def see_to_agent(  # noqa: PLR0913 - named by keyword, each with a default
+    lkapi: api.LiveKitAPI,
+    room: str,
+    agent_name: str,
+    *,
+    metadata: str = "",
+    timeout: float = ENSURE_TIMEOUT,
+    patience: float = PATIENCE,
+    over: str = "",
+) -> RoomAgentStatus:
+    """`ensure_agent`, which documents it, for those who know that one dispatch is over.
+
+    Args:
+        lkapi: See there.
+        room: See there.
+        agent_name: See there.
+        metadata: See there.
+        timeout: See there.
+        patience: See there.
+        over: Id of a dispatch that is known to have had its agent.
+    """
     clock = asyncio.get_running_loop().time
     deadline = clock() + timeout
     dispatched, not_before = 0, clock()
@@ -162,7 +192,8 @@ async def ensure_agent(  # noqa: PLR0913 - named by keyword, each with a default
         given_up = silent_since is None or clock() - silent_since >= SILENCE
         needed = look.status.should_dispatch and given_up and clock() >= not_before
         if needed and dispatched < MAX_DISPATCHES:
-            made, wait = await _dispatch(lkapi, room, agent_name, metadata, patience, look.silent)
+            plan = _Plan(agent_name, _with_previous(metadata, look.status), patience, over)
+            made, wait = await _dispatch(lkapi, room, plan, look.silent)
             dispatched += made
             not_before = clock() + wait
         if clock() + POLL_INTERVAL > deadline:
@@ -181,17 +212,18 @@ class _Look:
 
 
 async def _look(lkapi: api.LiveKitAPI, room: str, agent_name: str, answer_within: float) -> _Look:
-    people = await _participants(lkapi, room)
+    people = await list_participants(lkapi, room)
     asked = [one.identity for one in people if answer_within and _says_it_lives(one, agent_name)]
     replies = await asyncio.gather(*(answers(lkapi, room, who, answer_within) for who in asked))
     silent = frozenset(who for who, reply in zip(asked, replies, strict=True) if reply is False)
     status = judge(people, agent_name, silent)
-    ready = status.verdict == "starting" and not any(map(_is_user, people))
+    ready = status.verdict == "starting" and not any(map(is_user, people))
     settled = ready or status.verdict in ("serving", "unmanaged")
     return _Look(status=status, settled=settled, silent=silent)
 
 
-async def _participants(lkapi: api.LiveKitAPI, room: str) -> list[api.ParticipantInfo]:
+async def list_participants(lkapi: api.LiveKitAPI, room: str) -> list[api.ParticipantInfo]:
+    """Who is in a room; nobody where there is no such room."""
     try:
         answer = await lkapi.room.list_participants(api.ListParticipantsRequest(room=room))
     except api.TwirpError as error:
@@ -282,7 +314,8 @@ def _says_it_lives(one: api.ParticipantInfo, agent_name: str) -> bool:
     return active and living
 
 
-def _is_user(one: api.ParticipantInfo) -> bool:
+def is_user(one: api.ParticipantInfo) -> bool:
+    """Whether an agent may be there for this one."""
     kinds = api.ParticipantInfo.Kind
     return one.kind not in (kinds.AGENT, kinds.EGRESS)
 
@@ -290,13 +323,24 @@ def _is_user(one: api.ParticipantInfo) -> bool:
 # -- one dispatch ----------------------------------------------------------------------------------
 
 
-async def _dispatch(  # noqa: PLR0913, PLR0917 - one place calls it
-    lkapi: api.LiveKitAPI,
-    room: str,
-    agent_name: str,
-    metadata: str,
-    patience: float,
-    silent: Collection[str],
+@dataclass(frozen=True)
+class _Plan:
+    agent_name: str
+    metadata: str
+    patience: float
+    over: str
+
+
+def _with_previous(metadata: str, status: RoomAgentStatus) -> str:
+    """Hand down whom the new agent takes over from, unless the metadata says it already."""
+    own, lineage = split_metadata(metadata)
+    if lineage.previous or status.verdict != "zombie" or not status.job:
+        return metadata
+    return join_metadata(own, Lineage(status.job))
+
+
+async def _dispatch(
+    lkapi: api.LiveKitAPI, room: str, plan: _Plan, silent: Collection[str]
 ) -> tuple[bool, float]:
     """Dispatch, unless somebody else is about to or has.
 
@@ -305,18 +349,20 @@ async def _dispatch(  # noqa: PLR0913, PLR0917 - one place calls it
     """
     # Deleting one of two dispatches would be simpler, but their agents would talk at once for some
     # seconds: the server ends a deleted dispatch's job no sooner than its look for workers is over.
-    async with claim(lkapi, room, agent_name) as mine:
+    name = plan.agent_name
+    async with claim(lkapi, room, name) as mine:
         listed = await lkapi.agent_dispatch.list_dispatch(room)
         if is_second(mine, listed):
             return False, POLL_INTERVAL
-        people = await _participants(lkapi, room)
-        agents = _agents(people, agent_name)
-        rest = pending_seconds(listed, agents, agent_name, mine.state.created_at, patience)
+        people = await list_participants(lkapi, room)
+        open_ones = [one for one in listed if one.id != plan.over]
+        agents = _agents(people, name)
+        rest = pending_seconds(open_ones, agents, name, mine.state.created_at, plan.patience)
         if rest > 0:
             return False, rest
-        if not judge(people, agent_name, silent).should_dispatch:
+        if not judge(people, name, silent).should_dispatch:
             return False, POLL_INTERVAL  # one has come in since we looked
         await lkapi.agent_dispatch.create_dispatch(
-            api.CreateAgentDispatchRequest(agent_name=agent_name, room=room, metadata=metadata)
+            api.CreateAgentDispatchRequest(agent_name=name, room=room, metadata=plan.metadata)
         )
-        return True, patience
+        return True, plan.patience

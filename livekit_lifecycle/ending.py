@@ -27,6 +27,7 @@ class Ending:
     Args:
         publish: Writes an exit where clients see it; says whether it is there. Bounded.
         decided: Called once, with the exit and whether it was published.
+        complete: Adds to an exit, right before it is written, what has to be looked up. Bounded.
     """
 
     def __init__(
@@ -34,8 +35,10 @@ class Ending:
         *,
         publish: Callable[[AgentExit], Awaitable[bool]],
         decided: Callable[[AgentExit, bool], None],
+        complete: Callable[[AgentExit], Awaitable[AgentExit]] | None = None,
     ) -> None:
         self._publish = publish
+        self._complete = complete
         self._decided = decided
         self._done = asyncio.Event()
         self._out_of_room = asyncio.Event()
@@ -90,13 +93,23 @@ class Ending:
         await asyncio.sleep(0)  # a better name may come in the same turn of the loop
         if self._claim == _TERMINATED:
             await self.wait_out_of_room(TERMINATION_SETTLE)
-        written = self._claim
-        assert written is not None  # noqa: S101 - `claim` sets it before it starts this
+        written = await self._completed()
         published = await self._write(written)
         # what was written stands; what could not be may have got a better name meanwhile
         self._claim = written if published else self._claim or written
         self._done.set()
         self._decided(self._claim, published)
+
+    async def _completed(self) -> AgentExit:
+        while True:
+            claim = self._claim
+            assert claim is not None  # noqa: S101 - `claim` sets it before it starts `_run`
+            if self._complete is None:
+                return claim
+            completed = await self._complete(claim)
+            if claim is self._claim:  # else a better name came meanwhile
+                self._claim = completed
+                return completed
 
     async def _write(self, exit_: AgentExit) -> bool:
         if self._out_of_room.is_set():

@@ -8,32 +8,36 @@ import functools
 import json
 import os
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 from weakref import WeakKeyDictionary
 
 from livekit import api, rtc
 from livekit.agents import AgentSession, JobContext, get_job_context
 
 from . import _compat
+from ._context import ContextHooks
 from ._hooks import run_hook
-from ._log import EXIT, INTERNAL_ERROR, STATE, exit_fields, log
+from ._log import EXIT, INTERNAL_ERROR, NO_SUCCESSOR, STATE, exit_fields, log
 from ._publish import Publisher
-from ._watchdog import Watchdog
+from ._tasks import Tasks
+from ._watch import is_agent
+from ._watchdog import Watchdog, tell_where_it_hangs
 from .attendance import Attendance
 from .classify import (
     AppClaimed,
-    DuplicateAgent,
     EntrypointRaised,
     Evidence,
     JobTerminated,
     ProcessEnded,
+    Replaced,
     RoomLeft,
     SessionClosed,
     ShutdownCalled,
     WorkerDied,
     WorkerStopped,
+    with_successor,
 )
 from .contract import (
     KEY_DRAIN,
@@ -48,11 +52,12 @@ from .contract import (
     will_attributes,
 )
 from .ending import TERMINATION_SETTLE, Ending
-from .options import LifecycleOptions, check_callback
+from .lineage import split_metadata
+from .options import CUT_MARGIN, LifecycleOptions, check_callback
 from .telemetry import mark_span
 
-Event = Literal["draining", "waiting", "returned", "limit_warning", "exit"]
-EVENTS: Final[tuple[Event, ...]] = ("draining", "waiting", "returned", "limit_warning", "exit")
+Event = Literal["draining", "last_words", "waiting", "returned", "limit_warning", "exit"]
+EVENTS: Final[tuple[Event, ...]] = get_args(Event)
 
 _lifecycles: WeakKeyDictionary[JobContext, JobLifecycle] = WeakKeyDictionary()
 
@@ -85,6 +90,7 @@ class JobLifecycle:
         """Not for apps; see `get_lifecycle`."""
         self._ctx = ctx
         self._room = ctx.room
+        self._job_id = ctx.job.id
         self._options = options
         self._relay = relay
         # nobody sees the attributes of a hidden agent; its ending still is logged and told to hooks
@@ -94,7 +100,13 @@ class JobLifecycle:
             timeout=options.publish_timeout,
             server_write=self._server_write if _has_credentials() else None,
         )
-        self._ending = Ending(publish=self._publish_exit, decided=self._guarded(self._on_decided))
+        self._ending = Ending(
+            publish=self._publish_exit,
+            decided=self._guarded(self._on_decided),
+            complete=self._plan_successor if options.restart is not None else None,
+        )
+        self._metadata = ctx.job.metadata
+        self._successor_metadata: str | None = None
         self._record: ExitRecord | None = None
         self._state = State.STARTING
         self._session: AgentSession[Any] | None = None
@@ -103,10 +115,9 @@ class JobLifecycle:
         self._user_left = ""
         self._drain_at: float | None = None
         self._hooks: dict[Event, list[Callable[[Any], object]]] = {name: [] for name in EVENTS}
-        self._tasks: set[asyncio.Task[None]] = set()
-        # what these do before they are wrapped
-        self._shutdown = ctx.shutdown
-        self._disconnect = ctx.room.disconnect
+        self._tasks = Tasks()
+        self._context = ContextHooks(ctx)
+        self._shutdown = self._context.shutdown
         _lifecycles[ctx] = self
 
     # -- for apps ----------------------------------------------------------------------------------
@@ -131,7 +142,10 @@ class JobLifecycle:
 
         Args:
             event: ``"draining"``: the worker has been told to stop; the callback is given the
-                Unix time in seconds by which the agent will be gone. ``"waiting"``: the user is
+                Unix time in seconds by which the agent will be gone. ``"last_words"``: the call is
+                about to be ended because of that (``DrainOptions.end_before``); the callback is
+                given the Unix time in seconds by which it has to be done, may say a last
+                sentence, and the call goes on until it returns. ``"waiting"``: the user is
                 away; it is given the Unix time in seconds at which the grace ends, None if it
                 does not. ``"returned"``: somebody is there again, a `Returned`.
                 ``"limit_warning"``: a limit is about to fall due, a `LimitWarning` with the Unix
@@ -189,14 +203,21 @@ class JobLifecycle:
             return  # no room and no client: console mode, simulations
         if _compat.is_job_process():
             _compat.protect_job_process()
+            _compat.on_stack_dump(tell_where_it_hangs(self._job_id))
+        ctx.job.metadata, _ = split_metadata(self._metadata)
         room.on("connection_state_changed", self._guarded(self._on_connection_state))
         room.on("disconnected", self._guarded(self._on_disconnected))
         room.on("participant_attributes_changed", self._guarded(self._on_attributes))
         room.on("participant_disconnected", self._guarded(self._on_participant_left))
-        if self._options.one_per_room:
-            room.on("participant_connected", self._guarded(self._on_participant_joined))
+        room.on("participant_connected", self._guarded(self._on_participant_joined))
         _compat.on_job_shutdown(ctx, self._guarded(self._on_job_shutdown))
-        self._wrap_context()
+        self._context.wrap(
+            ends=self._app_ends,
+            settled=self.settled,
+            keeps_room=self._hands_over,
+            # a session adds its own when it starts, before it connects to the room
+            callback_added=self._guarded(self._look_for_session),
+        )
         if self._options.stall_after is not None:
             self._watchdog = Watchdog(
                 self._options.stall_after,
@@ -206,7 +227,7 @@ class JobLifecycle:
             )
         # runs when the room is gone; the framework waits for it, so hooks are not cut off
         ctx.add_shutdown_callback(self._finish_hooks)
-        self._spawn(self._outlive_worker())
+        self._tasks.spawn(self._outlive_worker())
 
     async def entrypoint_raised(self, error: BaseException) -> None:
         """The app's entrypoint raised."""
@@ -242,58 +263,12 @@ class JobLifecycle:
 
     # -- where an ending begins --------------------------------------------------------------------
 
-    def _wrap_context(self) -> None:
-        # Instances, never LiveKit's classes: what an app calls on its own context is where an
-        # ending begins, before anything public fires.
-        ctx, room = self._ctx, self._room
-        delete_room, add_shutdown_callback = ctx.delete_room, ctx.add_shutdown_callback
+    def _app_ends(self, text: str) -> None:
+        self._claim(ShutdownCalled(text, draining=self._drain_at is not None))
 
-        @functools.wraps(ctx.shutdown)
-        def shutdown(reason: str = "user requested") -> None:
-            self._claim(ShutdownCalled(reason, draining=self._drain_at is not None))
-            self._shutdown(reason)
-
-        @functools.wraps(delete_room)
-        def delete(room_name: str | None = None) -> asyncio.Future[api.DeleteRoomResponse]:
-            if room_name in (None, "", ctx.job.room.name):
-                return self._delete_own_room(lambda: delete_room(room_name))
-            return delete_room(room_name)
-
-        @functools.wraps(add_shutdown_callback)
-        def add(callback: Callable[..., Any]) -> None:
-            add_shutdown_callback(callback)
-            # a session adds its own when it starts, before it connects to the room
-            self._guarded(self._look_for_session)()
-
-        @functools.wraps(room.disconnect)
-        async def disconnect(**kwargs: Any) -> None:
-            if room.isconnected():
-                self._claim(ShutdownCalled(draining=self._drain_at is not None))
-                await self.settled()
-            await self._disconnect(**kwargs)
-
-        ctx.shutdown = shutdown  # type: ignore[method-assign]
-        ctx.delete_room = delete  # type: ignore[method-assign]
-        ctx.add_shutdown_callback = add  # type: ignore[method-assign]
-        room.disconnect = disconnect  # type: ignore[method-assign]
-
-    def _delete_own_room(
-        self, delete: Callable[[], asyncio.Future[api.DeleteRoomResponse]]
-    ) -> asyncio.Future[api.DeleteRoomResponse]:
+    def _hands_over(self) -> bool:
         claimed = self._ending.claimed
-        if claimed is not None and claimed.reason == Reason.HANDOFF:
-            kept: asyncio.Future[api.DeleteRoomResponse] = asyncio.Future()
-            kept.set_result(api.DeleteRoomResponse())
-            return kept
-        self._claim(ShutdownCalled(draining=self._drain_at is not None))
-        if self._ending.done:
-            return delete()
-
-        async def once_the_exit_is_out() -> api.DeleteRoomResponse:
-            await self.settled()
-            return await delete()
-
-        return asyncio.ensure_future(once_the_exit_is_out())
+        return claimed is not None and claimed.reason == Reason.HANDOFF
 
     def _look_for_session(self) -> None:
         if self._session is not None:
@@ -320,7 +295,7 @@ class JobLifecycle:
         elif shutdown.marked:
             self._claim(WorkerStopped("shutdown"))
         elif shutdown.by_app:
-            self._claim(ShutdownCalled(shutdown.reason, draining=self._drain_at is not None))
+            self._app_ends(shutdown.reason)
         else:
             self._claim(JobTerminated())
 
@@ -330,7 +305,7 @@ class JobLifecycle:
 
     def _on_session_closed(self, event: Any) -> None:
         self._on_session_closing(str(event.reason.value), str(getattr(event.error, "type", "")))
-        self._spawn(self._leave_after_session())
+        self._tasks.spawn(self._leave_after_session())
 
     # -- what happens in the room ------------------------------------------------------------------
 
@@ -343,10 +318,12 @@ class JobLifecycle:
             self._post(exit_attributes(self._record, self._state))
         elif not parse(me.attributes).managed:
             self._post(state_attributes(self._state))
-        self._tell_worker("joined", {"job_id": self._ctx.job.id})
+        self._tell_worker("joined", {"job_id": self._job_id})
         self._on_attributes(me.attributes, me)
+        for one in self._room.remote_participants.values():
+            self._look_for_successor(one)
         if self._options.one_per_room:
-            self._spawn(self._make_way())
+            self._tasks.spawn(self._make_way_for_elders())
 
     def _on_disconnected(self, reason: rtc.DisconnectReason.ValueType) -> None:
         self._ending.left_room()
@@ -359,10 +336,20 @@ class JobLifecycle:
         if KEY_DRAIN in changed and drain_ms is not None and self._drain_at is None:
             self._drain_at = drain_ms / 1000
             self._tell_app("draining", self._drain_at)
+            if self._options.drain.end_before is not None:
+                at = self._drain_at - self._options.drain.end_before
+                self._tasks.spawn(self._end_in_time(at, self._drain_at))
 
-    def _on_participant_joined(self, _: rtc.RemoteParticipant) -> None:
-        # one that was here first may be told of only now: joins without a track come in batches
-        self._spawn(self._make_way())
+    def _on_participant_joined(self, one: rtc.RemoteParticipant) -> None:
+        self._look_for_successor(one)
+        if self._options.one_per_room:
+            # one that was here first may be told of only now: joins without a track come in batches
+            self._tasks.spawn(self._make_way_for_elders())
+
+    def _look_for_successor(self, one: rtc.RemoteParticipant) -> None:
+        if is_agent(one.kind, one.attributes) and parse(one.attributes).previous == self._job_id:
+            # we were taken for dead, and somebody was sent in our place
+            self._tasks.spawn(self._make_way(Replaced("successor")))
 
     def _on_participant_left(self, participant: rtc.RemoteParticipant) -> None:
         # this runs before RoomIO's own handler, so the link still says who it was
@@ -385,6 +372,31 @@ class JobLifecycle:
         attributes = self._armed(exit_attributes(exit_))
         return not self._silent and await self._publisher.publish(attributes)
 
+    async def _plan_successor(self, exit_: AgentExit) -> AgentExit:
+        policy = self._options.restart
+        if exit_.intentional or policy is None or not _has_credentials():
+            return exit_
+        from .succession import plan_successor  # noqa: PLC0415 - off, unless asked for
+
+        plan = plan_successor(self._ctx.api, self._ctx.job, self._metadata, policy)
+        try:
+            self._successor_metadata = await asyncio.wait_for(plan, self._options.publish_timeout)
+        except Exception as error:  # noqa: BLE001 - whatever the network raises: none is promised
+            log.warning(NO_SUCCESSOR, job_id=self._job_id, why=type(error).__name__)
+        return with_successor(exit_) if self._successor_metadata is not None else exit_
+
+    async def _dispatch_successor(self) -> None:
+        # the worker is gone, which else does it
+        if self._successor_metadata is None:
+            return
+        from .succession import dispatch_successor  # noqa: PLC0415 - off, unless asked for
+
+        sending = dispatch_successor(self._ctx.api, self._ctx.job, self._successor_metadata)
+        try:
+            await asyncio.wait_for(sending, self._options.publish_timeout)
+        except Exception as error:  # noqa: BLE001 - whatever the network raises
+            log.warning(NO_SUCCESSOR, job_id=self._job_id, why=type(error).__name__)
+
     def _end_session(self, evidence: Evidence) -> None:
         self._claim(evidence)
         if self._session is not None:
@@ -397,11 +409,8 @@ class JobLifecycle:
         if self._watchdog is not None:
             self._watchdog.stop()
         self._record = record = ExitRecord(
-            exit=exit_.exit,
-            reason=exit_.reason,
-            detail=exit_.detail,
-            next=exit_.next,
-            job_id=self._ctx.job.id,
+            **asdict(exit_),
+            job_id=self._job_id,
             room=self._ctx.job.room.name,
             agent_name=self._ctx.job.agent_name,
             identity=self._ctx.local_participant_identity,
@@ -412,10 +421,14 @@ class JobLifecycle:
         mark_span(record)
         self._tell_worker("exit", asdict(record))
         self._tell_app("exit", record)
-        cut_off = record.reason == Reason.DRAIN and record.detail != "wrapped_up"
+        self._tasks.spawn(self._leave_within(self._closing_seconds(record)))
+
+    def _closing_seconds(self, record: ExitRecord) -> float | None:
+        if record.reason != Reason.DRAIN or record.detail == "wrapped_up":
+            return self._options.closing_timeout
         # after a cut the deadline that everyone was told has passed: don't wait for the entrypoint
-        bound = self._options.leave_after if cut_off else self._options.closing_timeout
-        self._spawn(self._leave_within(bound))
+        left = (self._drain_at or 0) - CUT_MARGIN - time.time()
+        return max(self._options.leave_after or 0, left)
 
     async def _leave_after_session(self) -> None:
         await self.settled()
@@ -437,14 +450,29 @@ class JobLifecycle:
             # what hung may never have told the framework: else the job would stay in its worker
             self._shutdown(self._record.reason if self._record is not None else "")
 
-    async def _make_way(self) -> None:
+    async def _make_way_for_elders(self) -> None:
         from .guard import has_to_leave  # noqa: PLC0415 - who does not ask for it, does not pay
 
         if await has_to_leave(self._room, self._ctx.job.agent_name):
-            self._claim(DuplicateAgent())
-            await self.settled()
-            self._shutdown(Reason.REPLACED.value)
-            await self._leave()  # ahead of an entrypoint that waits, for which the framework waits
+            await self._make_way(Replaced("duplicate_agent"))
+
+    async def _make_way(self, evidence: Replaced) -> None:
+        self._claim(evidence)
+        await self.settled()
+        self._shutdown(Reason.REPLACED.value)
+        await self._leave()  # ahead of an entrypoint that waits, for which the framework waits
+
+    async def _end_in_time(self, at: float, deadline: float) -> None:
+        await asyncio.sleep(max(0.0, at - time.time()))
+        if self._ending.claimed is not None:
+            return
+        self._claim(WorkerStopped("drain_timeout"))
+        await self.settled()
+        until = deadline - self._options.cut_seconds
+        self._run_hooks("last_words", until, self._hooks["last_words"], until - time.time())
+        await self._wait_for_hooks(until - time.time())
+        self._shutdown(Reason.DRAIN.value)
+        await self._leave_within(self._options.leave_after)
 
     async def _leave(self) -> None:
         crashed = self._record is not None and not self._record.intentional
@@ -452,7 +480,9 @@ class JobLifecycle:
             rtc.DisconnectReason.AGENT_ERROR if crashed else rtc.DisconnectReason.CLIENT_INITIATED
         )
         with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._disconnect(reason=reason), self._options.publish_timeout)
+            await asyncio.wait_for(
+                self._context.disconnect(reason=reason), self._options.publish_timeout
+            )
 
     async def _outlive_worker(self) -> None:
         # When its worker dies, the framework cancels all tasks of a job: then it has to speak up.
@@ -463,15 +493,19 @@ class JobLifecycle:
                 self._claim(WorkerDied())
                 self._publisher.expect_no_echo()
                 await self._ending.finish_now()
+                await self._dispatch_successor()
                 with contextlib.suppress(asyncio.CancelledError):  # of the room's own task
                     await self._leave()
                 await self._finish_hooks("")
             raise
 
     async def _finish_hooks(self, _reason: str) -> None:
-        hooks = {task for task in self._tasks if task.get_name() == _HOOK_TASK}
+        await self._wait_for_hooks(self._options.hook_timeout)
+
+    async def _wait_for_hooks(self, seconds: float) -> None:
+        hooks = self._tasks.running(_HOOK_TASK)
         if hooks:
-            await asyncio.wait(hooks, timeout=self._options.hook_timeout)
+            await asyncio.wait(hooks, timeout=seconds)
 
     # -- small things ------------------------------------------------------------------------------
 
@@ -479,7 +513,7 @@ class JobLifecycle:
         if self._ending.claimed is not None:
             return
         self._state = state
-        log.debug(STATE, job_id=self._ctx.job.id, state=state.value)
+        log.debug(STATE, job_id=self._job_id, state=state.value)
         if deadline is None:
             self._post(state_attributes(state))
         else:
@@ -495,7 +529,7 @@ class JobLifecycle:
         room = self._room
         if room.isconnected() and parse(room.local_participant.attributes).managed:
             return attributes
-        return {**will_attributes(self._ctx.job.id), **attributes}
+        return {**will_attributes(self._job_id), **attributes}
 
     async def _server_write(self, attributes: Mapping[str, str]) -> None:
         await self._ctx.api.room.update_participant(self._update(attributes))
@@ -522,21 +556,16 @@ class JobLifecycle:
         self._run_hooks(event, argument, self._hooks[event])
 
     def _run_hooks(
-        self, event: Event, argument: object, hooks: list[Callable[[Any], object]]
+        self,
+        event: Event,
+        argument: object,
+        hooks: list[Callable[[Any], object]],
+        seconds: float | None = None,
     ) -> None:
+        timeout = self._options.hook_timeout if seconds is None else seconds
         for hook in hooks:
-            coroutine = run_hook(event, hook, argument, timeout=self._options.hook_timeout)
-            self._spawn(coroutine, name=_HOOK_TASK)
-
-    def _spawn(self, coroutine: Coroutine[Any, Any, None], name: str = "lifecycle") -> None:
-        task = asyncio.create_task(coroutine, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._reap)
-
-    def _reap(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.warning(INTERNAL_ERROR, error=type(error).__name__)
+            coroutine = run_hook(event, hook, argument, timeout=timeout)
+            self._tasks.spawn(coroutine, name=_HOOK_TASK)
 
     def _guarded(self, function: Callable[..., None]) -> Callable[..., None]:
         """Wrap a handler of ours, so that a fault in it is one warning and nothing else."""

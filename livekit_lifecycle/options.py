@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from .contract import ExitRecord
@@ -16,6 +16,9 @@ WARN_BEFORE: Final = 10.0
 CUT_MARGIN: Final = 0.5
 """Seconds for what lies between our steps when calls are cut off."""
 
+EXIT_TIMEOUT: Final = 600.0
+"""Seconds from the exit to the end of the process: what an app uploads after a call takes time."""
+
 LimitName = Literal["max_duration", "idle", "no_show"]
 
 ExitHook = Callable[[ExitRecord], Awaitable[None] | None]
@@ -23,6 +26,64 @@ ExitHook = Callable[[ExitRecord], Awaitable[None] | None]
 
 DrainHook = Callable[[float], Awaitable[None] | None]
 """Told that the worker has to stop, with the Unix time in seconds by which it will be gone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrainOptions:
+    """What a worker that is told to stop does with the calls that go on.
+
+    By default each goes on to its own end, for LiveKit's ``drain_timeout`` at most. All in seconds.
+
+    Attributes:
+        end_before: End what still runs so long before the drain's deadline, as
+            ``drain``/``drain_timeout``: the exit is told, the job's ``last_words`` hooks may say a
+            last sentence, then the session closes. ``None``: it is cut off at the deadline.
+        kill_grace: What your platform gives between SIGTERM and SIGKILL. A drain then is over in
+            time for everybody to be told, however long ``drain_timeout`` is. ``None``: there is no
+            SIGKILL, or ``drain_timeout`` is right for it.
+
+    Raises:
+        ValueError: A time is not a positive, finite number.
+    """
+
+    end_before: float | None = None
+    kill_grace: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        _check_all(self, optional=("end_before", "kill_grace"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestartPolicy:
+    """Whether an agent that crashed is dispatched again, as OTP's transient children are.
+
+    Only after a crash, only while a user is in the room, and never where another living agent of
+    that name is. Clients are told ``next=wait`` where a successor has been asked for; after too
+    many crashes ``next=rejoin``, and nobody is sent.
+
+    Attributes:
+        max_restarts: At most so many in a room …
+        within: … within so many seconds.
+
+    Raises:
+        ValueError: ``max_restarts`` is no whole number above 0, or ``within`` no positive, finite
+            number.
+    """
+
+    max_restarts: int = 3
+    within: float = 60.0
+
+    def __post_init__(self) -> None:
+        """Refuse impossible values."""
+        given: object = self.max_restarts
+        if not isinstance(given, int) or isinstance(given, bool) or given < 1:
+            msg = (
+                f"max_restarts is {given!r}; it must be a whole number above 0, such as 3 "
+                "(for no restarts leave the policy out)"
+            )
+            raise ValueError(msg)
+        _check_all(self, needed=("within",))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,11 +102,14 @@ class LifecycleOptions:
         stall_after: Seconds without an answer of the job's event loop after which
             ``lifecycle.stalled`` is published and the log says where it hangs. ``None``: nobody
             watches.
-        kill_grace: Seconds that your platform gives between SIGTERM and SIGKILL. A drain then is
-            over in time for everybody to be told, however long ``drain_timeout`` is. ``None``:
-            there is no SIGKILL, or ``drain_timeout`` is right for it.
+        exit_timeout: Seconds from the moment that an exit is told to the end of the job's process;
+            then its worker ends it, and the log says where it hung. LiveKit itself waits for a
+            shutdown callback that never returns without an end. ``None``: as LiveKit does.
         hook_timeout: Longest run of one hook, in seconds; then it is cancelled and a warning says
             so.
+        drain: What is done with the calls that go on when the worker is told to stop.
+        restart: Whether an agent that crashed is dispatched again. ``None``: it is not. LiveKit
+            Cloud may do it by itself.
         one_per_room: Of two living agents of one name in a room the later one leaves at once, as
             ``replaced``/``duplicate_agent``.
         on_exit: Called in the worker with the record of each job that ended, whoever decided it.
@@ -54,34 +118,47 @@ class LifecycleOptions:
         on_drain: Called in the worker once, when it is told to stop.
 
     Raises:
-        ValueError: A time is not a positive, finite number of seconds, or ``kill_grace`` leaves
-            no time for a drain.
-        TypeError: A hook can't be called with one argument.
+        ValueError: A time is not a positive, finite number of seconds, or times do not fit into
+            one another.
+        TypeError: A hook can't be called with one argument, or ``drain`` or ``restart`` is
+            something else.
     """
 
     publish_timeout: float = 2.0
     leave_after: float | None = 0.5
     closing_timeout: float | None = 30.0
     stall_after: float | None = 5.0
-    kill_grace: float | None = None
+    exit_timeout: float | None = EXIT_TIMEOUT
     hook_timeout: float = 5.0
+    drain: DrainOptions = field(default_factory=DrainOptions)
+    restart: RestartPolicy | None = None
     one_per_room: bool = False
     on_exit: ExitHook | None = None
     on_drain: DrainHook | None = None
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
-        check_seconds("publish_timeout", self.publish_timeout)
-        check_seconds("hook_timeout", self.hook_timeout)
-        for name in ("leave_after", "closing_timeout", "stall_after", "kill_grace"):
-            seconds: float | None = getattr(self, name)
-            if seconds is not None:
-                check_seconds(name, seconds)
-        if self.kill_grace is not None and self.kill_grace <= self.cut_seconds:
+        _check_all(
+            self,
+            needed=("publish_timeout", "hook_timeout"),
+            optional=("leave_after", "closing_timeout", "stall_after", "exit_timeout"),
+        )
+        _check_kind("drain", self.drain, DrainOptions)
+        _check_kind("restart", self.restart, RestartPolicy, type(None))
+        for name in ("kill_grace", "end_before"):
+            seconds: float | None = getattr(self.drain, name)
+            if seconds is not None and seconds <= self.cut_seconds:
+                msg = (
+                    f"{name} is {seconds:g} s; cutting calls off takes up to "
+                    f"{self.cut_seconds:g} s (publish_timeout {self.publish_timeout:g} + "
+                    f"leave_after {self.leave_after or 0:g} + {CUT_MARGIN:g}): make it longer"
+                )
+                raise ValueError(msg)
+        closing, exiting = self.closing_timeout, self.exit_timeout
+        if closing is not None and exiting is not None and exiting < closing:
             msg = (
-                f"kill_grace is {self.kill_grace:g} s; cutting calls off takes up to "
-                f"{self.cut_seconds:g} s (publish_timeout {self.publish_timeout:g} + leave_after "
-                f"{self.leave_after or 0:g} + {CUT_MARGIN:g}): give the worker more time"
+                f"exit_timeout is {exiting:g} s and closing_timeout {closing:g} s: the process "
+                "would be ended before its agent has left; make exit_timeout longer"
             )
             raise ValueError(msg)
         for name, hook in (("on_exit", self.on_exit), ("on_drain", self.on_drain)):
@@ -99,9 +176,9 @@ class LifecycleOptions:
         Args:
             drain_timeout: In seconds, 0 for no limit.
         """
-        if self.kill_grace is None:
+        if self.drain.kill_grace is None:
             return drain_timeout
-        in_time = self.kill_grace - self.cut_seconds
+        in_time = self.drain.kill_grace - self.cut_seconds
         return min(drain_timeout, in_time) if drain_timeout else in_time
 
     def for_job(self) -> LifecycleOptions:
@@ -205,6 +282,21 @@ def check_seconds(name: str, value: float) -> None:
     if not (number and math.isfinite(value) and value > 0):
         msg = f"{name} is {value!r}; it must be a number of seconds above 0, such as 2.0"
         raise ValueError(msg)
+
+
+def _check_all(
+    options: object, *, needed: tuple[str, ...] = (), optional: tuple[str, ...] = ()
+) -> None:
+    for name in (*needed, *optional):
+        seconds: float | None = getattr(options, name)
+        if seconds is not None or name in needed:
+            check_seconds(name, seconds)  # type: ignore[arg-type]  # refused there
+
+
+def _check_kind(name: str, value: object, *kinds: type) -> None:
+    if not isinstance(value, kinds):
+        msg = f"{name} is {value!r}; it must be a {kinds[0].__name__}"
+        raise TypeError(msg)
 
 
 def check_callback(name: str, callback: object) -> None:

@@ -12,10 +12,12 @@ from livekit.agents.types import NOT_GIVEN, NotGivenOr
 from livekit.agents.utils import is_given
 
 from . import _compat
-from ._log import ARMED, INTERNAL_ERROR, KEY_RESERVED, log
+from ._log import ARMED, INTERNAL_ERROR, KEY_RESERVED, TIGHT, log
 from ._plugin import register_plugin
+from .budget import ServerTimes, check_budget
 from .contract import PREFIX, will_attributes
 from .entrypoint import Entrypoint, ManagedEntrypoint, ManagedSessionEnd
+from .lineage import split_metadata
 from .options import LifecycleOptions
 from .worker import WorkerLifecycle
 
@@ -31,6 +33,7 @@ class LifecycleServer(AgentServer):
 
     Raises:
         TypeError: ``lifecycle`` is not a `LifecycleOptions`, or an argument is not LiveKit's.
+        ValueError: The lifecycle's times and the server's can't work together.
 
     Example:
         ```python
@@ -52,6 +55,8 @@ class LifecycleServer(AgentServer):
         self._lifecycle = lifecycle or LifecycleOptions()
         self._worker: WorkerLifecycle | None = None
         self._proxy: str | None = arguments.get("http_proxy") or None
+        self._given = frozenset(arguments)
+        check_budget(self._lifecycle, self._times())
         self.on("worker_started", self._start_worker_half)
 
     @overload
@@ -101,7 +106,7 @@ class LifecycleServer(AgentServer):
 
         Args:
             timeout: Seconds until it gives up, None for never. Where not given: the server's
-                ``drain_timeout``, or less if ``LifecycleOptions.kill_grace`` asks for it.
+                ``drain_timeout``, or less if ``DrainOptions.kill_grace`` asks for it.
 
         Raises:
             asyncio.TimeoutError: Jobs were left. They have been told that they are cut off.
@@ -113,7 +118,7 @@ class LifecycleServer(AgentServer):
         if is_given(timeout):
             seconds = float(timeout or 0)
         else:
-            seconds = self._lifecycle.drain_seconds(_compat.drain_timeout(self))
+            seconds = self._lifecycle.drain_seconds(self._times().drain_timeout)
         worker.announce_drain(seconds)
         try:
             # LiveKit takes whole seconds by its annotation and any number in fact
@@ -131,8 +136,22 @@ class LifecycleServer(AgentServer):
         if worker is not None:
             await worker.aclose()
 
+    def _times(self) -> ServerTimes:
+        return ServerTimes(**_compat.server_times(self), given=self._given)
+
+    def _tell_tight_times(self) -> None:
+        # not in the constructor, which runs in each job's process too; and the command line may
+        # have changed a time since then
+        try:
+            tight = check_budget(self._lifecycle, self._times())
+        except ValueError as error:
+            tight = [str(error)]
+        for sentence in tight:
+            log.warning(TIGHT, why=sentence)
+
     def _start_worker_half(self) -> None:
         try:
+            self._tell_tight_times()
             self._worker = WorkerLifecycle(self, self._lifecycle, self._proxy)
         except Exception as error:  # noqa: BLE001 - the worker goes on without us
             log.warning(INTERNAL_ERROR, error=type(error).__name__)
@@ -149,6 +168,8 @@ class ArmedRequest:
     async def __call__(self, request: JobRequest) -> None:
         """Answer a job request."""
         accept = request.accept
+        # the job is given the metadata anew, with what was handed down to it
+        request.job.metadata, lineage = split_metadata(request.job.metadata)
 
         @functools.wraps(accept)
         async def armed(*, attributes: dict[str, str] | None = None, **arguments: Any) -> None:
@@ -157,7 +178,9 @@ class ArmedRequest:
             if reserved:
                 log.warning(KEY_RESERVED, keys=",".join(reserved), reserved_prefix=PREFIX)
             kept = {key: value for key, value in own.items() if key not in reserved}
-            await accept(attributes={**kept, **will_attributes(request.id)}, **arguments)
+            await accept(
+                attributes={**kept, **will_attributes(request.id, lineage.previous)}, **arguments
+            )
             log.info(ARMED, job_id=request.id, agent_name=request.agent_name)
 
         request.accept = armed  # type: ignore[method-assign]

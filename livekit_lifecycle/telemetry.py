@@ -10,10 +10,13 @@ import functools
 from collections.abc import Callable
 
 from ._log import INTERNAL_ERROR, PRIVATE_DETAIL, log
-from .contract import KEY_DETAIL, ExitRecord
+from .contract import KEY_DETAIL, AgentExit, ExitRecord
 
 METRIC = "livekit_lifecycle_exits_total"
 """A counter of the worker's with the labels ``exit``, ``reason`` and ``agent_name``."""
+
+IDLE_METRIC = "livekit_lifecycle_idle_process_deaths_total"
+"""A counter of the worker's with the labels ``reason`` and ``detail``: it had no job yet."""
 
 SPAN_EVENT = "lifecycle.exit"
 
@@ -21,6 +24,11 @@ SPAN_EVENT = "lifecycle.exit"
 def count_exit(record: ExitRecord) -> None:
     """Count an ending in the worker."""
     _try(lambda: _counter()(record))
+
+
+def count_idle_death(death: AgentExit) -> None:
+    """Count a process that died while it waited for a job."""
+    _try(lambda: _idle_counter()(death))
 
 
 def mark_span(record: ExitRecord) -> None:
@@ -43,6 +51,16 @@ def _counter() -> Callable[[ExitRecord], None]:
         return lambda _record: None
     counter = Counter(METRIC, "Agents that left a room", ["exit", "reason", "agent_name"])
     return lambda record: counter.labels(record.exit.value, record.reason, record.agent_name).inc()
+
+
+@functools.cache
+def _idle_counter() -> Callable[[AgentExit], None]:
+    try:
+        from prometheus_client import Counter  # noqa: PLC0415 - optional
+    except ImportError:
+        return lambda _death: None
+    counter = Counter(IDLE_METRIC, "Prewarmed processes that died", ["reason", "detail"])
+    return lambda death: counter.labels(death.reason, death.detail).inc()
 
 
 @functools.cache

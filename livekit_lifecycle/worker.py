@@ -1,12 +1,14 @@
-"""The worker half at work: the drain notice, and the coroner that speaks for jobs that died."""
+"""The worker half at work: the drain notice, and a word for jobs that can't say it themselves."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import json
+import signal
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any, Final, Literal
 
 import aiohttp
@@ -19,30 +21,27 @@ from ._hooks import run_hook
 from ._log import (
     CRASH_REPORTED,
     DRAIN_ANNOUNCED,
+    HANGS,
     IDLE_PROCESS_DIED,
-    INTERNAL_ERROR,
     NO_CREDENTIALS,
-    PUBLISH_FAILED,
+    THREADS,
     exit_fields,
     log,
 )
-from .classify import ProcessEnded, classify
-from .contract import (
-    KEY_JOB,
-    AgentExit,
-    AgentStatus,
-    Exit,
-    ExitRecord,
-    State,
-    drain_attributes,
-    exit_attributes,
-    parse,
-)
+from ._oom import OomKills
+from ._tasks import Tasks
+from .classify import ProcessEnded, classify, with_successor
+from .contract import AgentExit, Exit, ExitRecord, Next, State, drain_attributes, exit_attributes
+from .coroner import Coroner
 from .options import LifecycleOptions
-from .telemetry import count_exit
+from .telemetry import count_exit, count_idle_death
 
 UNLIMITED_DRAIN: Final = 24 * 3600.0
 """Seconds announced for a drain that has no limit: the contract has a deadline for each."""
+
+_SIGKILL: Final = -getattr(signal, "SIGKILL", 9)
+_LONG: Final = "lifecycle_long"
+"""Name of tasks for which a worker that closes does not wait."""
 
 
 class WorkerLifecycle:
@@ -58,13 +57,18 @@ class WorkerLifecycle:
         self._options = options
         self._loop = asyncio.get_running_loop()
         self._accounted: set[str] = set()
+        self._overdue: dict[str, asyncio.TimerHandle] = {}
         self._drain_until_ms: int | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
+        self._oom = self._loop.run_in_executor(None, OomKills)  # it reads files
         self._http = aiohttp.ClientSession(proxy=proxy, trust_env=True)
         self._api = self._connect_api()
+        self._coroner = Coroner(self._api, options.publish_timeout)
         self._watch = _compat.WorkerWatch(
             server, on_message=self._on_message, on_closed=self._on_closed
         )
+        if _compat.uses_threads(server):
+            log.warning(THREADS, lost="what kills a job kills the worker, and nobody can tell")
 
     def announce_drain(self, seconds: float) -> None:
         """Tell every room with a job of ours that its agent will be gone in ``seconds``."""
@@ -74,7 +78,7 @@ class WorkerLifecycle:
         log.info(DRAIN_ANNOUNCED, jobs=len(running), window=window)
         for executor in running:
             if executor.info is not None:
-                self._spawn(self._send_drain_notice(executor.info.job.id))
+                self._tasks.spawn(self._send_drain_notice(executor.info))
         if self._options.on_drain is not None:
             self._call_hook("on_drain", self._options.on_drain, self._drain_until_ms / 1000)
 
@@ -89,9 +93,14 @@ class WorkerLifecycle:
         bound = 2 * self._options.publish_timeout + self._options.hook_timeout
         deadline = self._loop.time() + bound
         # what is under way may begin more: a crash that is reported is then told to a hook
-        while self._tasks and (left := deadline - self._loop.time()) > 0:
-            await asyncio.wait(self._tasks, timeout=left)
+        while (tasks := self._tasks.running() - self._tasks.running(_LONG)) and (
+            left := deadline - self._loop.time()
+        ) > 0:
+            await asyncio.wait(tasks, timeout=left)
         self._watch.aclose()
+        for timer in self._overdue.values():
+            timer.cancel()
+        await self._tasks.cancel()
         await self._http.close()
 
     # -- what jobs say -----------------------------------------------------------------------------
@@ -103,44 +112,71 @@ class WorkerLifecycle:
 
     def _on_job_word(self, word: Mapping[str, dict[str, Any]]) -> None:
         for kind, body in word.items():
-            if kind == "joined" and self._drain_until_ms is not None:
-                self._spawn(self._send_drain_notice(str(body["job_id"])))
+            if kind == "joined":
+                executor = self._running(str(body["job_id"]))
+                if executor is not None and executor.info is not None:
+                    self._tasks.spawn(self._send_drain_notice(executor.info))
             elif kind == "unmanaged":
                 self._accounted.add(str(body["job_id"]))
             elif kind == "exit":
                 body["exit"] = Exit(body["exit"])
-                record = ExitRecord(**body)
-                self._accounted.add(record.job_id)
-                self._tell_app(record)
+                self._on_exit(ExitRecord(**body))
+
+    def _on_exit(self, record: ExitRecord) -> None:
+        self._accounted.add(record.job_id)
+        self._tell_app(record)
+        executor = self._running(record.job_id)
+        if executor is None or executor.info is None:
+            return
+        if self._options.exit_timeout is not None and executor.pid is not None:
+            self._overdue[record.job_id] = self._loop.call_later(
+                self._options.exit_timeout, self._end_process, executor, record.job_id
+            )
+        if not record.intentional and record.next == Next.WAIT:
+            self._tasks.spawn(self._follow_up(executor.info), _LONG)
+
+    # -- how their processes end -------------------------------------------------------------------
+
+    def _end_process(self, executor: _compat.JobExecutor, job_id: str) -> None:
+        # nobody else does where an app's shutdown callback never returns
+        log.warning(HANGS, job_id=job_id, seconds=self._options.exit_timeout)
+        self._tasks.spawn(_compat.end_process(executor), _LONG)
 
     def _on_closed(self, executor: _compat.JobExecutor) -> None:
-        cause = self._watch.kill_cause(executor.pid)
+        self._tasks.spawn(self._explain(executor, self._watch.kill_cause(executor.pid)))
+
+    async def _explain(self, executor: _compat.JobExecutor, cause: str) -> None:
+        by_someone = executor.exitcode == _SIGKILL and not executor.killed and not cause
+        if by_someone and await asyncio.to_thread((await self._oom).explain_one):
+            cause = "oom"
+        ended = ProcessEnded(executor.exitcode, killed=executor.killed, cause=cause)
         info = executor.info
         if info is None:
             if executor.exitcode:
-                log.warning(IDLE_PROCESS_DIED, exitcode=executor.exitcode, cause=cause)
-        elif info.job.id in self._accounted:
+                death = classify(ended)
+                log.warning(IDLE_PROCESS_DIED, reason=death.reason, detail=death.detail)
+                count_idle_death(death)
+            return
+        timer = self._overdue.pop(info.job.id, None)
+        if timer is not None:
+            timer.cancel()
+        if info.job.id in self._accounted:
             self._accounted.discard(info.job.id)
             if executor.exitcode:
                 # it had said goodbye and was killed before it could leave: LiveKit lists it on
-                self._spawn(self._remove_ghost(info))
+                await self._coroner.put_out(info)
         elif not info.fake_job:
-            ended = ProcessEnded(executor.exitcode, killed=executor.killed, cause=cause)
-            self._spawn(self._report_death(info, classify(ended)))
-
-    # -- the coroner -------------------------------------------------------------------------------
+            await self._report_death(info, classify(ended))
 
     async def _report_death(self, info: RunningJobInfo, exit_: AgentExit) -> None:
-        before = await self._bounded(
-            info.job.id, self._write(info, exit_attributes(exit_, State.CLOSED))
-        )
+        successor = await self._plan_successor(info)
+        if successor is not None:
+            exit_ = with_successor(exit_)
+        before = await self._coroner.write(info, exit_attributes(exit_, State.CLOSED))
         if before is not None and before.exit is not None:
             exit_ = before.exit  # it had said goodbye: a kill after that stays a goodbye
         record = ExitRecord(
-            exit=exit_.exit,
-            reason=exit_.reason,
-            detail=exit_.detail,
-            next=exit_.next,
+            **asdict(exit_),
             job_id=info.job.id,
             room=info.job.room.name,
             agent_name=info.job.agent_name,
@@ -151,67 +187,42 @@ class WorkerLifecycle:
         log.warning(CRASH_REPORTED, **exit_fields(record))
         self._tell_app(record)
         if before is not None:
-            await self._bounded(info.job.id, self._remove(info))
+            await self._coroner.put_out(info)
+        if successor is not None and not record.intentional:
+            self._tasks.spawn(self._send_successor(info, successor), _LONG)
 
-    async def _remove_ghost(self, info: RunningJobInfo) -> None:
-        if await self._bounded(info.job.id, self._status(info)) is not None:
-            await self._bounded(info.job.id, self._remove(info))
+    # -- who follows -------------------------------------------------------------------------------
 
-    async def _status(self, info: RunningJobInfo) -> AgentStatus | None:
-        """What a job's participant says; None where it is not in the room, or is another job's."""
-        if self._api is None:
+    async def _plan_successor(self, info: RunningJobInfo) -> str | None:
+        policy = self._options.restart
+        if policy is None or self._api is None:
             return None
-        who = api.RoomParticipantIdentity(
-            room=info.job.room.name, identity=info.accept_arguments.identity
-        )
-        try:
-            participant = await self._api.room.get_participant(who)
-        except api.TwirpError as error:
-            if error.code == api.TwirpErrorCode.NOT_FOUND:
-                return None
-            raise
-        status = parse(participant.attributes)
-        return status if status.job == info.job.id else None
+        from .succession import plan_successor  # noqa: PLC0415 - off, unless asked for
 
-    async def _write(self, info: RunningJobInfo, attributes: dict[str, str]) -> AgentStatus | None:
-        """Write onto the participant of a job, unless that has ended.
+        plan = plan_successor(self._api, info.job, info.job.metadata, policy)
+        return await self._coroner.bounded(info, plan)
 
-        Returns:
-            What it said before; None where it is not in the room, or is another job's.
-        """
-        before = await self._status(info)
-        if self._api is None or before is None or before.exit is not None:
-            return before
-        room, identity = info.job.room.name, info.accept_arguments.identity
-        update = api.UpdateParticipantRequest(room=room, identity=identity, attributes=attributes)
-        after = await self._api.room.update_participant(update)
-        if after.attributes.get(KEY_JOB) != info.job.id:
-            # a successor took over the identity in these two milliseconds: take it back
-            undo = dict.fromkeys(attributes, "")
-            await self._api.room.update_participant(
-                api.UpdateParticipantRequest(room=room, identity=identity, attributes=undo)
-            )
-            return None
-        return before
+    async def _send_successor(self, info: RunningJobInfo, metadata: str) -> None:
+        from .succession import send_successor  # noqa: PLC0415 - off, unless asked for
 
-    async def _remove(self, info: RunningJobInfo) -> None:
         if self._api is not None:
-            await self._api.room.remove_participant(
-                api.RoomParticipantIdentity(
-                    room=info.job.room.name, identity=info.accept_arguments.identity
-                )
-            )
+            await send_successor(self._api, info.job, metadata)
 
-    async def _send_drain_notice(self, job_id: str) -> None:
-        info = next(
-            (e.info for e in self._watch.running() if e.info and e.info.job.id == job_id), None
-        )
-        until = self._drain_until_ms
-        if info is not None and until is not None and not info.fake_job:
-            notice = drain_attributes(until, max(0, until - _now_ms()))
-            await self._bounded(job_id, self._write(info, notice))
+    async def _follow_up(self, info: RunningJobInfo) -> None:
+        successor = await self._plan_successor(info)
+        if successor is not None:
+            await self._send_successor(info, successor)
 
     # -- small things ------------------------------------------------------------------------------
+
+    def _running(self, job_id: str) -> _compat.JobExecutor | None:
+        running = self._watch.running()
+        return next((one for one in running if one.info and one.info.job.id == job_id), None)
+
+    async def _send_drain_notice(self, info: RunningJobInfo) -> None:
+        until = self._drain_until_ms
+        if until is not None and not info.fake_job:
+            await self._coroner.write(info, drain_attributes(until, max(0, until - _now_ms())))
 
     def _connect_api(self) -> api.LiveKitAPI | None:
         try:
@@ -225,17 +236,6 @@ class WorkerLifecycle:
             )
             return None
 
-    async def _bounded(
-        self, job_id: str, call: Coroutine[Any, Any, AgentStatus | None]
-    ) -> AgentStatus | None:
-        try:
-            return await asyncio.wait_for(call, self._options.publish_timeout)
-        except asyncio.TimeoutError:
-            log.warning(PUBLISH_FAILED, job_id=job_id, error="timeout")
-        except Exception as error:  # noqa: BLE001 - whatever the network raises: one warning
-            log.warning(PUBLISH_FAILED, job_id=job_id, error=type(error).__name__)
-        return None
-
     def _tell_app(self, record: ExitRecord) -> None:
         count_exit(record)
         if self._options.on_exit is not None:
@@ -243,17 +243,7 @@ class WorkerLifecycle:
 
     def _call_hook(self, name: str, hook: Callable[[Any], object], argument: object) -> None:
         timeout = self._options.hook_timeout
-        self._spawn(run_hook(name, hook, argument, timeout=timeout, in_thread=True))
-
-    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        task = self._loop.create_task(coroutine, name="lifecycle")
-        self._tasks.add(task)
-        task.add_done_callback(self._reap)
-
-    def _reap(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.warning(INTERNAL_ERROR, error=type(error).__name__)
+        self._tasks.spawn(run_hook(name, hook, argument, timeout=timeout, in_thread=True))
 
 
 def _now_ms() -> int:

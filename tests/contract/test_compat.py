@@ -10,7 +10,7 @@ import types
 from typing import Any, cast, get_args
 
 import pytest
-from livekit.agents import AgentServer, AgentSession, JobContext, Plugin
+from livekit.agents import AgentServer, AgentSession, JobContext, JobExecutorType, Plugin
 from livekit.agents.ipc import (
     channel,
     job_proc_executor,
@@ -27,6 +27,7 @@ from livekit.agents.voice.room_io import RoomIO
 import livekit_lifecycle
 from livekit_lifecycle import _compat
 from livekit_lifecycle._plugin import LifecyclePlugin, register_plugin
+from livekit_lifecycle.budget import ENTRYPOINT_SECONDS, SESSION_CLOSE_SECONDS
 
 CHANGED = "livekit-agents changed a private name: adapt livekit_lifecycle/_compat.py"
 
@@ -120,8 +121,31 @@ def test_a_job_process_has_the_name_we_know_it_by() -> None:
     assert callable(proc_client._dump_stack_traces), f"{CHANGED}: protect_job_process"
 
 
-def test_the_drain_timeout_is_in_reach() -> None:
-    assert _compat.drain_timeout(AgentServer(drain_timeout=7)) == 7, f"{CHANGED}: drain_timeout"
+def test_the_servers_times_are_in_reach() -> None:
+    given = {"drain_timeout": 7, "shutdown_process_timeout": 8.0, "session_end_timeout": 9.0}
+    server = AgentServer(**given)  # type: ignore[arg-type]
+    assert _compat.server_times(server) == given, f"{CHANGED}: server_times"
+
+
+def test_whether_jobs_run_in_threads_is_known() -> None:
+    kinds = {JobExecutorType.THREAD: True, JobExecutorType.PROCESS: False}
+    for kind, threads in kinds.items():
+        server = AgentServer(job_executor_type=kind)
+        assert _compat.uses_threads(server) is threads, f"{CHANGED}: uses_threads"
+
+
+def test_a_process_is_asked_where_it_is_before_it_is_killed() -> None:
+    source = inspect.getsource(supervised_proc.SupervisedProc._send_kill_signal)
+    assert source.index("signal.SIGUSR1") < source.index(".kill()"), f"{CHANGED}: on_stack_dump"
+    module = proc_client._dump_stack_traces.__module__
+    assert module == "livekit.agents.ipc.proc_client", f"{CHANGED}: on_stack_dump"
+
+
+def test_livekits_bounds_of_an_ending_are_those_we_add_up() -> None:
+    close = job_proc_lazy_main._SESSION_ACLOSE_TIMEOUT
+    assert close == SESSION_CLOSE_SECONDS, "see budget.py"
+    source = inspect.getsource(job_proc_lazy_main._JobProc)
+    assert f"timeout={ENTRYPOINT_SECONDS:g})" in source, "see budget.py"
 
 
 def test_a_plugins_package_is_preloaded_in_the_forkserver() -> None:

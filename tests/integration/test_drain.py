@@ -165,7 +165,8 @@ async def test_a_second_signal_ends_the_worker_at_once_and_the_jobs_say_so(
 async def test_with_a_kill_grace_everybody_is_told_before_the_kill(
     livekit_server: LiveKitServer,
 ) -> None:
-    environment = {"ACTOR_LIFECYCLE": '{"kill_grace": 10}'}  # and LiveKit's drain of an hour
+    # and LiveKit's drain of an hour
+    environment = {"ACTOR_LIFECYCLE": '{"drain": {"kill_grace": 10}}'}
     with running_worker(livekit_server, environment=environment) as worker:
         async with (
             call(livekit_server, worker, wait=True) as one,

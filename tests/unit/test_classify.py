@@ -8,12 +8,12 @@ import pytest
 
 from livekit_lifecycle.classify import (
     AppClaimed,
-    DuplicateAgent,
     EntrypointRaised,
     Evidence,
     JobTerminated,
     LimitReached,
     ProcessEnded,
+    Replaced,
     RoomLeft,
     SessionClosed,
     ShutdownCalled,
@@ -102,7 +102,7 @@ ROWS: list[tuple[Evidence, str, str, str, str]] = [
     (WorkerStopped("drain_timeout"), "intentional", "drain", "drain_timeout", "rejoin"),
     (WorkerStopped("shutdown"), "intentional", "drain", "shutdown", "rejoin"),
     (WorkerDied(), "crash", "worker_lost", "", "rejoin"),
-    (DuplicateAgent(), "intentional", "replaced", "duplicate_agent", "wait"),
+    (Replaced("duplicate_agent"), "intentional", "replaced", "duplicate_agent", "wait"),
     (AppClaimed("completed", "all set"), "intentional", "completed", "all set", "end"),
     (AppClaimed("handoff", "to Ann", "wait"), "intentional", "handoff", "to Ann", "wait"),
     (ProcessEnded(-9), "crash", "killed", "SIGKILL", "rejoin"),

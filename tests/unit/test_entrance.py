@@ -14,6 +14,7 @@ def test_the_list_of_exports_is_exactly_this() -> None:
     assert livekit_lifecycle.__all__ == [
         "AgentExit",
         "AgentStatus",
+        "DrainOptions",
         "Exit",
         "ExitRecord",
         "JobLifecycle",
@@ -25,6 +26,7 @@ def test_the_list_of_exports_is_exactly_this() -> None:
         "Next",
         "Reason",
         "Reconnect",
+        "RestartPolicy",
         "Returned",
         "RoomAgentStatus",
         "State",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from livekit_lifecycle import ExitRecord, LifecycleOptions, LifecycleServer, managed
+from livekit_lifecycle import DrainOptions, ExitRecord, LifecycleOptions, LifecycleServer, managed
 
 
 @pytest.mark.parametrize("bad", [0, -1, math.nan, math.inf, True, "2", None])
@@ -19,7 +19,7 @@ from livekit_lifecycle import ExitRecord, LifecycleOptions, LifecycleServer, man
         "leave_after",
         "closing_timeout",
         "stall_after",
-        "kill_grace",
+        "exit_timeout",
     ],
 )
 def test_refuses_impossible_times(name: str, bad: Any) -> None:
@@ -29,12 +29,19 @@ def test_refuses_impossible_times(name: str, bad: Any) -> None:
         LifecycleOptions(**{name: bad})
 
 
+@pytest.mark.parametrize("bad", [0, -1, math.nan, math.inf, True, "2"])
+@pytest.mark.parametrize("name", ["kill_grace", "end_before"])
+def test_refuses_impossible_times_of_a_drain(name: str, bad: Any) -> None:
+    with pytest.raises(ValueError, match=rf"{name} is {bad!r}; it must be a number of seconds"):
+        DrainOptions(**{name: bad})
+
+
 def test_staying_is_an_option() -> None:
     assert LifecycleOptions(leave_after=None).leave_after is None
 
 
 def test_a_drain_is_over_in_time_for_a_kill() -> None:
-    options = LifecycleOptions(kill_grace=10)
+    options = LifecycleOptions(drain=DrainOptions(kill_grace=10))
     assert options.drain_seconds(3600) == 7
     assert options.drain_seconds(0) == 7
     assert options.drain_seconds(5) == 5
@@ -43,7 +50,28 @@ def test_a_drain_is_over_in_time_for_a_kill() -> None:
 
 def test_refuses_a_kill_that_leaves_no_time() -> None:
     with pytest.raises(ValueError, match=r"kill_grace is 3 s; cutting calls off takes up to 3 s"):
-        LifecycleOptions(kill_grace=3)
+        LifecycleOptions(drain=DrainOptions(kill_grace=3))
+
+
+def test_refuses_an_end_that_leaves_no_time_for_a_last_word() -> None:
+    with pytest.raises(ValueError, match=r"end_before is 2 s; cutting calls off takes up to 3 s"):
+        LifecycleOptions(drain=DrainOptions(end_before=2))
+
+
+def test_refuses_a_process_that_ends_before_its_agent_has_left() -> None:
+    with pytest.raises(ValueError, match=r"exit_timeout is 20 s and closing_timeout 30 s"):
+        LifecycleOptions(exit_timeout=20)
+    assert LifecycleOptions(exit_timeout=20, closing_timeout=20).exit_timeout == 20
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("drain", "DrainOptions"), ("restart", "RestartPolicy")]
+)
+    ("name", "kind"), [("drain", "DrainOptions"), ("restart", "RestartPolicy")]
+)
+def test_refuses_parts_of_the_wrong_kind(name: str, kind: str) -> None:
+    with pytest.raises(TypeError, match=rf"{name} is 5; it must be a {kind}"):
+        LifecycleOptions(**{name: 5})  # type: ignore[arg-type]
 
 
 def test_refuses_hooks_of_the_wrong_shape() -> None:

@@ -70,7 +70,7 @@ def start(rooms: Rooms | None, **options: Any) -> tuple[WorkerLifecycle, Pool]:
     server: Any = types.SimpleNamespace(_proc_pool=pool)
     worker = WorkerLifecycle(server, LifecycleOptions(**options), None)
     if rooms is not None:
-        worker._api = types.SimpleNamespace(room=rooms)  # type: ignore[assignment]
+        worker._coroner._api = types.SimpleNamespace(room=rooms)  # type: ignore[assignment]
     return worker, pool
 
 

@@ -34,10 +34,12 @@ from livekit.agents.voice.events import ConversationItemAddedEvent
 from livekit.agents.voice.room_io import RoomOptions, TextInputEvent, TextInputOptions
 
 from livekit_lifecycle import (
+    DrainOptions,
     ExitRecord,
     LifecycleOptions,
     LifecycleServer,
     Limits,
+    RestartPolicy,
     get_lifecycle,
     presets,
 )
@@ -75,6 +77,9 @@ def make_server() -> AgentServer:
     if PLAIN:
         return AgentServer(**common)
     options = json.loads(os.environ.get("ACTOR_LIFECYCLE", "{}"))
+    for name, kind in (("drain", DrainOptions), ("restart", RestartPolicy)):
+        if name in options:
+            options[name] = kind(**options[name])
     return LifecycleServer(
         lifecycle=LifecycleOptions(on_exit=on_exit, on_drain=on_drain, **options), **common
     )

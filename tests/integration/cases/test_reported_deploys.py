@@ -39,7 +39,7 @@ async def test_a_platform_that_kills_after_its_time_finds_nobody_left_to_kill(
 ) -> None:
     """livekit-examples/agent-deployment#20: calls outlive the time that a platform gives."""
     kill_after = 6.0
-    environment = {"ACTOR_LIFECYCLE": f'{{"kill_grace": {kill_after}}}'}
+    environment = {"ACTOR_LIFECYCLE": f'{{"drain": {{"kill_grace": {kill_after}}}}}'}
     with running_worker(livekit_server, environment=environment) as worker:
         async with call(livekit_server, worker, wait=True) as made:
             at = worker.signal_group(signal.SIGTERM)
