@@ -1,6 +1,7 @@
 """Find livekit-server, or build it once, and run it on free ports of 127.0.0.1.
 
 ``python scripts/livekit_server.py`` prints the path of the binary, building it if need be.
+Two of them can share their rooms by a Redis of their own, where redis-server is installed.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ class LiveKitServer:
     api_key: str
     api_secret: str
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+    node_id: str = ""
+    """Its name in a cluster: ``CreateRoomRequest.node_id`` says who is to host a room."""
 
     @property
     def environment(self) -> dict[str, str]:
@@ -149,8 +152,79 @@ def running(log: Path | None = None, *, webhook: str = "") -> Iterator[LiveKitSe
             server.kill()
 
 
-def _start(binary: Path, output: IO[bytes] | None, webhook: str) -> LiveKitServer:
-    key, secret = "lifecycle", secrets.token_hex(24)
+@contextlib.contextmanager
+def running_cluster(logs: Path | None = None) -> Iterator[tuple[LiveKitServer, LiveKitServer]]:
+    """Two servers of our own over one Redis, also ours, for as long as the block runs.
+
+    Who connects to one of them can be in a room that the other one hosts.
+
+    Args:
+        logs: A folder for their output; it goes nowhere if None.
+
+    Raises:
+        MissingServerError: redis-server or livekit-server is missing.
+    """
+    with contextlib.ExitStack() as stack:
+        redis = stack.enter_context(_running_redis())
+        secret = secrets.token_hex(24)
+        servers: list[LiveKitServer] = []
+        for name in ("one", "other"):
+            output = stack.enter_context((logs / f"{name}.log").open("wb")) if logs else None
+            known = {server.node_id for server in servers}
+            server = _start(find_or_build(), output, secret=secret, redis=redis)
+            stack.callback(server.kill)
+            (server.node_id,) = _nodes(redis) - known
+            servers.append(server)
+        yield servers[0], servers[1]
+
+
+@contextlib.contextmanager
+def _running_redis() -> Iterator[int]:
+    """A Redis that keeps nothing, on a free port of 127.0.0.1."""
+    binary = shutil.which("redis-server")
+    if binary is None:
+        msg = "redis-server is needed: `apt-get install redis-server`"
+        raise MissingServerError(msg)
+    (port,) = free_ports(1)
+    command = [binary, "--bind", "127.0.0.1", "--port", str(port), "--save", ""]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
+    try:
+        deadline = time.monotonic() + START_TIMEOUT
+        while _ask_redis(port, "PING") != ["PONG"]:
+            if process.poll() is not None or time.monotonic() > deadline:
+                msg = f"redis-server did not answer, code {process.returncode}"
+                raise MissingServerError(msg)
+            time.sleep(0.05)
+        yield port
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _nodes(redis: int) -> set[str]:
+    """Who has registered; LiveKit keeps them in one hash."""
+    return set(_ask_redis(redis, "HKEYS", "nodes"))
+
+
+def _ask_redis(port: int, *words: str) -> list[str]:
+    asked = subprocess.run(
+        ["redis-cli", "-p", str(port), *words],  # noqa: S607 - comes with redis-server
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+    return asked.stdout.split()
+
+
+def _start(
+    binary: Path,
+    output: IO[bytes] | None,
+    webhook: str = "",
+    *,
+    secret: str = "",
+    redis: int | None = None,
+) -> LiveKitServer:
+    key, secret = "lifecycle", secret or secrets.token_hex(24)
     for _ in range(START_ATTEMPTS):
         http, udp = free_ports(2)
         config = (
@@ -163,6 +237,8 @@ def _start(binary: Path, output: IO[bytes] | None, webhook: str) -> LiveKitServe
         )
         if webhook:
             config += f"webhook: {{api_key: {key}, urls: ['{webhook}']}}\n"
+        if redis is not None:
+            config += f"redis: {{address: '127.0.0.1:{redis}'}}\n"
         # somebody else may take a port between our look and the server's: then look again
         with contextlib.suppress(PortTakenError):
             process = _launch([str(binary), "--config-body", config], output)

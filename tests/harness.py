@@ -363,27 +363,33 @@ async def call(
     track: bool = True,
     user: str = "user",
     departure_timeout: int = 0,
+    host: LiveKitServer | None = None,
     **how: Any,
 ) -> AsyncIterator[Call]:
     """A room of its own with a user, an observer and a dispatched agent.
 
     Args:
-        server: Where.
+        server: Where user and observer connect and the agent is dispatched; the worker may be at
+            another one of the same cluster.
         worker: Whose agent.
         active: Wait until the agent serves; else only until it is in the room.
         track: The user publishes a silent track, so that its leave is told at once.
         user: Identity of the user.
         departure_timeout: Of the room, in seconds; the server's own if 0.
+        host: Which one of a cluster hosts the room; left to them if None.
         **how: Goes to the actor as metadata.
     """
     room = f"room-{uuid.uuid4().hex[:10]}"
     made = Call(server, worker, room, Client(server, room, user), Client(server, room, "observer"))
     try:
-        if departure_timeout:
+        if departure_timeout or host:
+            request = api.CreateRoomRequest(
+                name=room,
+                departure_timeout=departure_timeout,
+                node_id=host.node_id if host else "",
+            )
             async with server_api(server) as lkapi:
-                await lkapi.room.create_room(
-                    api.CreateRoomRequest(name=room, departure_timeout=departure_timeout)
-                )
+                await lkapi.room.create_room(request)
         await made.user.connect()
         if track:
             await made.user.publish_audio()
