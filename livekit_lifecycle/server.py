@@ -17,7 +17,7 @@ from ._plugin import register_plugin
 from .budget import ServerTimes, check_budget
 from .contract import PREFIX, will_attributes
 from .entrypoint import Entrypoint, ManagedEntrypoint, ManagedSessionEnd
-from .lineage import split_metadata
+from .lineage import Lineage, join_metadata, split_metadata
 from .options import LifecycleOptions
 from .worker import WorkerLifecycle
 
@@ -168,19 +168,15 @@ class ArmedRequest:
     async def __call__(self, request: JobRequest) -> None:
         """Answer a job request."""
         accept = request.accept
-        # the job is given the metadata anew, with what was handed down to it
+        # the app's hook sees its own metadata, the job is given what was handed down as well
         request.job.metadata, lineage = split_metadata(request.job.metadata)
 
         @functools.wraps(accept)
         async def armed(*, attributes: dict[str, str] | None = None, **arguments: Any) -> None:
-            own = dict(attributes or {})
-            reserved = sorted(key for key in own if key.startswith(PREFIX))
-            if reserved:
-                log.warning(KEY_RESERVED, keys=",".join(reserved), reserved_prefix=PREFIX)
-            kept = {key: value for key, value in own.items() if key not in reserved}
-            await accept(
-                attributes={**kept, **will_attributes(request.id, lineage.previous)}, **arguments
-            )
+            will = will_attributes(request.id, lineage.previous)
+            if lineage != Lineage():
+                request.job.metadata = join_metadata(request.job.metadata, lineage)
+            await accept(attributes={**_without_ours(attributes or {}), **will}, **arguments)
             log.info(ARMED, job_id=request.id, agent_name=request.agent_name)
 
         request.accept = armed  # type: ignore[method-assign]
@@ -188,3 +184,10 @@ class ArmedRequest:
             await request.accept()
         else:
             await self._on_request(request)
+
+
+def _without_ours(attributes: dict[str, str]) -> dict[str, str]:
+    reserved = sorted(key for key in attributes if key.startswith(PREFIX))
+    if reserved:
+        log.warning(KEY_RESERVED, keys=",".join(reserved), reserved_prefix=PREFIX)
+    return {key: value for key, value in attributes.items() if key not in reserved}

@@ -180,3 +180,41 @@ async def test_with_a_kill_grace_everybody_is_told_before_the_kill(
                 assert words(exit_) == ("intentional", "drain", "drain_timeout", "rejoin")
                 assert exit_.at - at < 10
                 assert left.at - at < 10
+
+
+async def test_a_call_may_be_ended_ahead_of_the_deadline_with_a_last_sentence(
+    livekit_server: LiveKitServer,
+) -> None:
+    environment = {
+        "ACTOR_LIFECYCLE": '{"drain": {"end_before": 6}}',
+        "ACTOR_DRAIN_TIMEOUT": "9",
+    }
+    with running_worker(livekit_server, environment=environment) as worker:
+        async with (
+            call(livekit_server, worker, wait=True, last_words=1) as talks,
+            call(livekit_server, worker, last_words=60) as never_stops,
+            call(livekit_server, worker) as hangs_up,
+        ):
+            at = worker.signal(signal.SIGTERM)
+            for made in (talks, never_stops, hangs_up):
+                await notice(made, at)
+            await hangs_up.user_leaves()
+            assert words(await hangs_up.observer.wait_for_exit(hangs_up.agent))[1:3] == (
+                "close_on_disconnect",
+                "user_left",
+            )
+            for made in (talks, never_stops):
+                exit_ = await made.observer.wait_for_exit(made.agent)
+                assert words(exit_) == ("intentional", "drain", "drain_timeout", "rejoin")
+                assert 2.5 < exit_.at - at < 4.5, "it went on until then"
+                hook = await worker.wait_for_log("last_words_hook", job=made.job)
+                assert exit_.at <= hook["at"] + 0.05
+                assert 2 < hook["left"] <= 3.1
+            said = await worker.wait_for_log("last_words_said", job=talks.job)
+            left = await talks.observer.wait_for_leave(talks.agent)
+            assert said["at"] <= left.at < said["at"] + 2, "the sentence, and then it goes"
+            left = await never_stops.observer.wait_for_leave(never_stops.agent)
+            assert left.at - at < 9, "before the deadline that everyone was told"
+            assert not worker.log("last_words_said", job=never_stops.job)
+            assert await worker.wait_exit() == 0
+            assert not worker.log("last_words_hook", job=hangs_up.job)

@@ -74,6 +74,8 @@ def make_server() -> AgentServer:
         "job_executor_type": JobExecutorType(os.environ.get("ACTOR_EXECUTOR", "process")),
         "job_memory_limit_mb": float(os.environ.get("ACTOR_MEMORY_LIMIT", "0")),
     }
+    if "ACTOR_SHUTDOWN_TIMEOUT" in os.environ:
+        common["shutdown_process_timeout"] = float(os.environ["ACTOR_SHUTDOWN_TIMEOUT"])
     if PLAIN:
         return AgentServer(**common)
     options = json.loads(os.environ.get("ACTOR_LIFECYCLE", "{}"))
@@ -162,7 +164,7 @@ def room_options(how: dict[str, Any]) -> RoomOptions:
 
 async def on_request(request: JobRequest) -> None:
     """Accepts as an app may: under a name of its own, with attributes of its own."""
-    logger.info("request_hook", extra={"job": request.id})
+    logger.info("request_hook", extra={"job": request.id, "metadata": request.job.metadata})
     await request.accept(
         identity=os.environ.get("ACTOR_IDENTITY", ""),
         attributes={"app.mood": "good", **json.loads(os.environ.get("ACTOR_ATTRIBUTES", "{}"))},
@@ -180,6 +182,7 @@ class PhoneBoothError(Exception):
 )
 async def entrypoint(ctx: JobContext) -> None:
     how = json.loads(ctx.job.metadata or "{}")
+    logger.info("actor_starts", extra={"job": ctx.job.id, "metadata": ctx.job.metadata})
     if how.get("raise") == "before_connect":
         raise PhoneBoothError("secret text")  # noqa: EM101, TRY003
     failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -222,6 +225,15 @@ def watch(ctx: JobContext, session: AgentSession[None]) -> None:
     async def shut(reason: str) -> None:
         logger.info("shutdown_callback", extra={"job": ctx.job.id, "why": reason})
 
+    async def never_returns(_: str) -> None:
+        logger.info("callback_hangs")
+        if hangs == "blocking":
+            time.sleep(120)  # noqa: ASYNC251 - as a careless app does
+        await asyncio.Event().wait()
+
+    hangs = json.loads(ctx.job.metadata or "{}").get("hang")
+    if hangs:
+        ctx.add_shutdown_callback(never_returns)
     ctx.room.on("participant_connected", joined)
     ctx.room.on("participant_disconnected", left)
     session.on("close", closed)
@@ -246,6 +258,12 @@ def watch_lifecycle(ctx: JobContext, session: AgentSession[None]) -> None:
         if json.loads(ctx.job.metadata or "{}").get("wrap_up"):
             session.shutdown()
 
+    async def last_words(deadline: float) -> None:
+        extra = {"job": ctx.job.id, "left": deadline - time.time(), "at": time.monotonic()}
+        logger.info("last_words_hook", extra=extra)
+        await asyncio.sleep(float(json.loads(ctx.job.metadata or "{}").get("last_words", 0)))
+        logger.info("last_words_said", extra={"job": ctx.job.id, "at": time.monotonic()})
+
     def exited(record: ExitRecord) -> None:
         logger.info("exit_hook", extra={"job": record.job_id, "reason_seen": record.reason})
 
@@ -253,6 +271,7 @@ def watch_lifecycle(ctx: JobContext, session: AgentSession[None]) -> None:
     lifecycle.on("returned", told("returned"))
     lifecycle.on("limit_warning", told("limit_warning"))
     lifecycle.on("draining", draining)
+    lifecycle.on("last_words", last_words)
     lifecycle.on("exit", exited)
 
 
