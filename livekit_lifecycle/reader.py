@@ -41,6 +41,9 @@ def watch(
 ) -> AgentWatcher:
     """Follow every agent of ``room``, an `rtc.Room`, connected already or not yet.
 
+    It knows what the room knows: LiveKit's SDK (1.1.21) may lose the leave of one who goes in the
+    middle of a full reconnect of ours, and go on listing them. `agent_status` asks the server.
+
     Args:
         room: The room, in whose event loop this is called.
         settle: Seconds to wait before a leave without an exit is judged: an agent that reconnects,

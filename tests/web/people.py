@@ -2,27 +2,49 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeVar
 
 from livekit import api, rtc
-from playwright.async_api import BrowserContext, Page, expect
+from playwright.async_api import Page, expect
 
 from livekit_lifecycle.contract import State, state_attributes
 
+T = TypeVar("T")
+
+ENDS = ("Crashed", "Ended on purpose", "Not clear", "Left")
+
 
 class Visitor:
-    """One page in a browser context of its own, so with a session of its own."""
+    """One page in a tab of its own, so with a session of its own."""
 
-    def __init__(self, context: BrowserContext, page: Page) -> None:
-        self.context, self.page = context, page
+    def __init__(self, page: Page) -> None:
+        self.page = page
 
     async def call(self) -> None:
         await self.page.click("#join")
 
     async def says(self, label: str, *, timeout: float = 15.0) -> None:
         await expect(self.page.locator("#label")).to_have_text(label, timeout=timeout * 1000)
+
+    async def has_said(self, label: str, times: int = 1, *, timeout: float = 15.0) -> None:
+        """Wait until it has said so, however shortly, and that many times."""
+        await self.page.wait_for_function(
+            "([said, times]) => window.labels.filter((one) => one === said).length >= times",
+            arg=[label, times],
+            timeout=timeout * 1000,
+        )
+
+    async def verdict(self) -> str:
+        """What it says in the end of an agent that has left."""
+        await self.page.wait_for_function(
+            "ends => ends.includes(window.labels.at(-1))", arg=list(ENDS), timeout=30_000
+        )
+        return (await self.labels())[-1]
 
     async def text(self, name: str) -> str:
         return await self.page.inner_text(f"#{name}")
@@ -46,6 +68,7 @@ class Puppet:
     def __init__(self, room: str, job: str, identity: str, **attributes: str) -> None:
         self.room = rtc.Room()
         self.job, self.identity = job, identity
+        self._room_name = room
         self._token = (
             api.AccessToken()
             .with_identity(identity)
@@ -57,12 +80,23 @@ class Puppet:
             .to_jwt()
         )
 
-    async def connect(self, *, track: bool = True) -> None:
+    async def connect(self) -> None:
         await self.room.connect(os.environ["LIVEKIT_URL"], self._token)
-        if track:
-            # joins and leaves of those with a track are told at once
-            voice = rtc.LocalAudioTrack.create_audio_track("voice", rtc.AudioSource(48000, 1))
-            await self.room.local_participant.publish_track(voice)
+        # joins and leaves of those with a track are told at once
+        voice = rtc.LocalAudioTrack.create_audio_track("voice", rtc.AudioSource(48000, 1))
+        await self.room.local_participant.publish_track(voice)
+
+    async def leave(self) -> None:
+        """Leave for sure: on a busy machine LiveKit's SDK loses one in some hundred leaves.
+
+        The server would notice only by its time-out, 20 s later.
+        """
+        await self.room.disconnect()
+        await asyncio.sleep(0.5)
+        async with api.LiveKitAPI() as lkapi:
+            who = api.RoomParticipantIdentity(room=self._room_name, identity=self.identity)
+            with contextlib.suppress(api.TwirpError):  # it has left
+                await lkapi.room.remove_participant(who)
 
     async def write(self, *changes: dict[str, str]) -> None:
         merged = {key: value for change in changes for key, value in change.items()}
@@ -78,3 +112,22 @@ Visit = Callable[..., Awaitable[Visitor]]
 
 
 Hire = Callable[..., Awaitable[Puppet]]
+
+
+async def gather_some(wanted: Iterable[Awaitable[T]]) -> list[T]:
+    """All of them, a few at a time: twenty pages that load at once outlast time-outs."""
+    few = asyncio.Semaphore(4)
+
+    async def one(awaitable: Awaitable[T]) -> T:
+        async with few:
+            return await awaitable
+
+    return await asyncio.gather(*map(one, wanted))
+
+
+async def in_call(visit: Visit, site: str, room: str, **how: int) -> Visitor:
+    """A page that is talking to the agent of a room."""
+    visitor = await visit(site, room, **how)
+    await visitor.call()
+    await visitor.says("With you")
+    return visitor

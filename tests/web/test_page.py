@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 
 import pytest
@@ -18,21 +17,12 @@ from livekit_lifecycle.contract import (
     exit_attributes,
     state_attributes,
 )
-from tests.web.people import Hire, Visit, Visitor
+from tests.web.people import Hire, Visit, in_call
 
 pytestmark = pytest.mark.integration
 
 HOUR = 3_600_000
-SETTLE = 4.0  # the reader's own, in seconds
 GOODBYE = exit_attributes(AgentExit(exit=Exit.INTENTIONAL, reason="completed", detail="bye"))
-BAD = {"Crashed", "Ended on purpose", "Not clear", "Left"}
-
-
-async def in_call(visit: Visit, site: str, room: str, **how: int) -> Visitor:
-    visitor = await visit(site, room, **how)
-    await visitor.call()
-    await visitor.says("With you")
-    return visitor
 
 
 async def test_every_state_is_told_in_words(
@@ -124,18 +114,6 @@ async def test_an_unmanaged_agent_is_no_crash(
     await visitor.says("Left")
 
 
-async def test_an_agents_own_full_reconnect_is_no_end(
-    site: str, visit: Visit, hire: Hire, room_name: str
-) -> None:
-    agent = await hire()
-    visitor = await in_call(visit, site, room_name)
-    for _ in range(3):
-        await agent.room.simulate_scenario(rtc.SimulateScenarioKind.SIMULATE_FULL_RECONNECT)
-        await asyncio.sleep(SETTLE + 1)
-    await visitor.says("With you")
-    assert not BAD & set(await visitor.labels())
-
-
 @pytest.mark.parametrize("identity", ["agent", "agent-2"])
 async def test_a_successor_is_a_new_agent_and_the_old_ones_end_is_kept(
     site: str, visit: Visit, hire: Hire, room_name: str, identity: str
@@ -189,40 +167,6 @@ async def test_a_closed_room_is_no_crash(
         await lkapi.room.delete_room(api.DeleteRoomRequest(room=room_name))
     await visitor.says("Ended on purpose")
     assert await visitor.text("headline") == "The call was closed"
-
-
-@pytest.mark.parametrize("scenario", ["full-reconnect", "signal-reconnect"])
-async def test_the_pages_own_reconnect_is_no_end(
-    site: str, visit: Visit, hire: Hire, room_name: str, scenario: str
-) -> None:
-    await hire()
-    visitors = [await in_call(visit, site, room_name) for _ in range(4)]
-    for _ in range(5):
-        await asyncio.gather(*(one.simulate(scenario) for one in visitors))
-        await asyncio.gather(*(one.says("Reconnecting") for one in visitors))
-        await asyncio.gather(*(one.says("With you", timeout=30) for one in visitors))
-    await asyncio.sleep(SETTLE + 1)
-    for one in visitors:
-        assert not BAD & set(await one.labels())
-
-
-@pytest.mark.parametrize("how", ["full-reconnect, goodbye", "full-reconnect", "signal-reconnect"])
-async def test_an_agent_that_leaves_in_the_middle_of_it_has_not_crashed(
-    site: str, visit: Visit, hire: Hire, room_name: str, how: str
-) -> None:
-    scenario, _, goodbye = how.partition(", ")
-    agent = await hire()
-    visitors = [await in_call(visit, site, room_name) for _ in range(4)]
-    await asyncio.gather(*(one.simulate(scenario) for one in visitors))
-    await asyncio.gather(*(one.says("Reconnecting") for one in visitors))
-    if goodbye:
-        await agent.write(GOODBYE)
-    await agent.room.disconnect()
-    # with a goodbye it depends on what still came through before it left
-    ends = re.compile("Not clear|Ended on purpose") if goodbye else "Not clear"
-    for one in visitors:
-        await expect(one.page.locator("#label")).to_have_text(ends, timeout=30_000)
-        assert "Crashed" not in await one.labels()
 
 
 async def test_fifty_goodbyes_each_before_its_leave(
