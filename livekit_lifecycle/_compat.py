@@ -10,10 +10,12 @@ for each runs on the lowest and the newest supported livekit-agents.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
 import math
 import multiprocessing
+import pickle
 import signal
 import threading
 from collections.abc import Awaitable, Callable, Iterable
@@ -32,6 +34,8 @@ _RELAY_LOGGER: Final = "livekit_lifecycle.relay"
 _MARK: Final = "livekit_lifecycle: "
 _PLAIN_SHUTDOWN: Final = "parent process shutdown"
 _JOB_PROCESS: Final = "job_proc"
+_SETTLE: Final = 0.2
+"""Seconds for a log handler that was closed to write what it still has."""
 
 _KILL_MESSAGES: Final = {
     "job process exceeded memory limit": "memory_limit",
@@ -200,23 +204,39 @@ def worker_is_gone() -> bool:
     return parent is not None and not parent.is_alive()
 
 
-def send_to_worker(message: str) -> None:
-    """Send a line from a job to its worker, ahead of the end of the job's process.
+def open_relay() -> Callable[[str], None]:
+    """Open the way from a job to its worker, for lines that arrive ahead of the process's end.
 
-    It travels where the job's log records travel, which the framework reads to the end before it
-    takes notice of a process's death. Nobody but our own worker half sees it.
+    They travel where the job's log records travel, which the framework reads to the end before it
+    takes notice of a process's death. Nobody but our own worker half sees them. It stays open where
+    the app sets up its logging anew, which closes the framework's handler.
     """
-    record = logging.LogRecord(_RELAY_LOGGER, logging.DEBUG, __file__, 0, message, None, None)
+    handler, spare = None, None
     try:
         from livekit.agents.ipc.log_queue import LogQueueHandler  # noqa: PLC0415 - may be gone
-    except ImportError as error:
+        from livekit.agents.utils.aio.duplex_unix import _Duplex  # noqa: PLC0415 - may be gone
+
+        handlers = logging.getLogger().handlers
+        handler = next((one for one in handlers if isinstance(one, LogQueueHandler)), None)
+        if handler is not None:
+            spare = _Duplex.open(handler._duplex._sock.dup())  # type: ignore[union-attr]  # noqa: SLF001  # pyright: ignore[reportOptionalMemberAccess]
+    except (ImportError, AttributeError) as error:
         _unavailable("relay from job to worker", error)
-        return
-    for handler in logging.getLogger().handlers:
-        if isinstance(handler, LogQueueHandler):
+    if handler is None and is_job_process():
+        _unavailable("relay from job to worker", LookupError())
+
+    def send(message: str) -> None:
+        record = logging.LogRecord(_RELAY_LOGGER, logging.DEBUG, __file__, 0, message, None, None)
+        if handler is None:
+            logging.getLogger(_RELAY_LOGGER).handle(record)  # thread executor: the worker is here
+        elif handler in logging.getLogger().handlers or spare is None:
             handler.handle(record)
-            return
-    logging.getLogger(_RELAY_LOGGER).handle(record)  # thread executor: the worker is here
+        else:
+            handler.thread.join(_SETTLE)  # two must not write at once
+            with contextlib.suppress(Exception):  # the worker is gone
+                spare.send_bytes(pickle.dumps(record))
+
+    return send
 
 
 # -- in the worker ---------------------------------------------------------------------------------

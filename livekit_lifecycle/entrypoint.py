@@ -75,7 +75,7 @@ class ManagedEntrypoint:
         except Exception as error:  # noqa: BLE001 - the call goes on without us
             log.warning(NOT_ATTACHED, job_id=ctx.job.id, error=type(error).__name__)
             if self._relay:
-                _compat.send_to_worker(json.dumps({"unmanaged": {"job_id": ctx.job.id}}))
+                _compat.open_relay()(json.dumps({"unmanaged": {"job_id": ctx.job.id}}))
             return None
         return lifecycle
 

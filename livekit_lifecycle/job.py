@@ -92,7 +92,7 @@ class JobLifecycle:
         self._room = ctx.room
         self._job_id = ctx.job.id
         self._options = options
-        self._relay = relay
+        self._send = _compat.open_relay() if relay else None
         # nobody sees the attributes of a hidden agent; its ending still is logged and told to hooks
         self._silent = not ctx.is_fake_job() and _is_hidden(ctx)
         self._publisher = Publisher(
@@ -118,7 +118,6 @@ class JobLifecycle:
         self._tasks = Tasks()
         self._context = ContextHooks(ctx)
         self._shutdown = self._context.shutdown
-        _lifecycles[ctx] = self
 
     # -- for apps ----------------------------------------------------------------------------------
 
@@ -200,6 +199,7 @@ class JobLifecycle:
         """Hook into the job's context and room, before the app's entrypoint runs."""
         ctx, room = self._ctx, self._room
         if ctx.is_fake_job():
+            _lifecycles[ctx] = self
             return  # no room and no client: console mode, simulations
         if _compat.is_job_process():
             _compat.protect_job_process()
@@ -228,6 +228,7 @@ class JobLifecycle:
         # runs when the room is gone; the framework waits for it, so hooks are not cut off
         ctx.add_shutdown_callback(self._finish_hooks)
         self._tasks.spawn(self._outlive_worker())
+        _lifecycles[ctx] = self
 
     async def entrypoint_raised(self, error: BaseException) -> None:
         """The app's entrypoint raised."""
@@ -549,8 +550,8 @@ class JobLifecycle:
         )
 
     def _tell_worker(self, kind: str, body: Mapping[str, object]) -> None:
-        if self._relay:
-            _compat.send_to_worker(json.dumps({kind: body}))
+        if self._send is not None:
+            self._send(json.dumps({kind: body}))
 
     def _tell_app(self, event: Event, argument: object) -> None:
         self._run_hooks(event, argument, self._hooks[event])

@@ -57,6 +57,7 @@ class WorkerLifecycle:
         self._options = options
         self._loop = asyncio.get_running_loop()
         self._accounted: set[str] = set()
+        self._unmanaged: set[str] = set()
         self._overdue: dict[str, asyncio.TimerHandle] = {}
         self._drain_until_ms: int | None = None
         self._tasks = Tasks()
@@ -117,7 +118,7 @@ class WorkerLifecycle:
                 if executor is not None and executor.info is not None:
                     self._tasks.spawn(self._send_drain_notice(executor.info))
             elif kind == "unmanaged":
-                self._accounted.add(str(body["job_id"]))
+                self._unmanaged.add(str(body["job_id"]))
             elif kind == "exit":
                 body["exit"] = Exit(body["exit"])
                 self._on_exit(ExitRecord(**body))
@@ -165,7 +166,11 @@ class WorkerLifecycle:
             if executor.exitcode:
                 # it had said goodbye and was killed before it could leave: LiveKit lists it on
                 await self._coroner.put_out(info)
-        elif not info.fake_job:
+            return
+        unwatched = info.job.id in self._unmanaged
+        self._unmanaged.discard(info.job.id)
+        # one that ended by itself and that nobody watched may have said goodbye
+        if not info.fake_job and (executor.exitcode or not unwatched):
             await self._report_death(info, classify(ended))
 
     async def _report_death(self, info: RunningJobInfo, exit_: AgentExit) -> None:

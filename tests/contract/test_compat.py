@@ -6,6 +6,7 @@ import dataclasses
 import importlib
 import inspect
 import logging
+import socket
 import types
 from typing import Any, cast, get_args
 
@@ -22,6 +23,7 @@ from livekit.agents.ipc import (
     proto,
     supervised_proc,
 )
+from livekit.agents.utils.aio import duplex_unix
 from livekit.agents.voice.room_io import RoomIO
 
 import livekit_lifecycle
@@ -80,13 +82,13 @@ def test_the_options_of_a_session_are_in_reach() -> None:
 
 
 def test_job_log_records_travel_through_a_handler_of_the_root_logger() -> None:
-    assert issubclass(log_queue.LogQueueHandler, logging.Handler), f"{CHANGED}: send_to_worker"
+    assert issubclass(log_queue.LogQueueHandler, logging.Handler), f"{CHANGED}: open_relay"
     assert "callHandlers" in inspect.getsource(log_queue.LogQueueListener.handle), (
-        f"{CHANGED}: send_to_worker"
+        f"{CHANGED}: open_relay"
     )
     joined = inspect.getsource(supervised_proc.SupervisedProc._start)
     assert joined.index("log_listener.stop()") < joined.index("_join_fut.set_result"), (
-        "a process's death is told before its log is read to the end: see send_to_worker"
+        "a process's death is told before its log is read to the end: see open_relay"
     )
 
 
@@ -113,6 +115,22 @@ def test_the_pool_tells_when_a_process_ended_and_what_ran_in_it() -> None:
 def test_the_workers_log_still_says_why_it_kills(start: str) -> None:
     source = inspect.getsource(supervised_proc).replace("{self.process_kind}", "job")
     assert start in source, f"livekit-agents words a kill differently now: {start!r}"
+
+
+def test_the_socket_of_the_log_can_be_kept_open() -> None:
+    source = inspect.getsource(log_queue.LogQueueHandler)
+    assert "self._duplex = duplex" in source, f"{CHANGED}: open_relay"
+    assert "pickle.dumps(record)" in source, f"{CHANGED}: open_relay"
+    assert isinstance(log_queue.LogQueueHandler.thread, property), f"{CHANGED}: open_relay"
+    ours, theirs = socket.socketpair()
+    duplex = duplex_unix._Duplex.open(ours)
+    spare = duplex_unix._Duplex.open(ours.dup())
+    assert duplex._sock is ours
+    duplex.close()
+    spare.send_bytes(b"word")
+    assert duplex_unix._Duplex.open(theirs).recv_bytes() == b"word", f"{CHANGED}: open_relay"
+    spare.close()
+    theirs.close()
 
 
 def test_a_job_process_has_the_name_we_know_it_by() -> None:

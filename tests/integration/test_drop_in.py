@@ -206,3 +206,18 @@ async def test_a_room_of_its_own_for_each_run_is_not_needed(
             await asyncio.sleep(0)
         finally:
             await user.aclose()
+
+
+async def test_an_app_may_set_up_its_logging_anew_in_the_job(
+    livekit_server: LiveKitServer, worker: Worker
+) -> None:
+    # which closes the handler that LiveKit, and we with it, reach the worker by
+    async with call(livekit_server, worker, new_logging=True) as made:
+        await made.do("shutdown", reason="done")
+        exit_ = await made.observer.wait_for_exit(made.agent)
+        assert words(exit_) == ("intentional", "completed", "done", "end")
+        line = await worker.wait_for_log("worker_hook", job=made.job)
+        assert line["seen"] == ["intentional", "completed", "done", True]
+        await made.observer.wait_for_leave(made.agent)
+        await asyncio.sleep(1)
+        assert len(worker.log("worker_hook", job=made.job)) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 
 import psutil
 import pytest
@@ -56,3 +57,37 @@ async def test_a_process_that_ends_in_time_is_let_be(livekit_server: LiveKitServ
             await worker.wait_for_log("process exiting", job_id=made.job)
             await asyncio.sleep(4)
             assert not worker.log("lifecycle.process_hangs")
+
+
+async def test_a_job_that_nobody_watched_is_told_of_by_the_workers_reason_for_its_kill(
+    livekit_server: LiveKitServer,
+) -> None:
+    # where our own half fails to attach, the job goes on without us
+    environment = {**HASTY, "ACTOR_UNWATCHED": "1", "ACTOR_DRAIN_TIMEOUT": "1"}
+    with running_worker(livekit_server, environment=environment) as worker:
+        async with call(livekit_server, worker, active=False, hang="awaiting") as made:
+            await worker.wait_for_log("lifecycle.not_attached", job_id=made.job)
+            await worker.wait_for_log("actor_starts", job=made.job)
+            await made.observer.wait_for(lambda s: "lk.agent.state" in s.attributes)
+            worker.signal(signal.SIGTERM)
+            line = await worker.wait_for_log("worker_hook", 20, job=made.job)
+            assert line["seen"] == ["crash", "killed", "shutdown_timeout", False]
+            await worker.wait_exit()
+
+
+async def test_a_job_that_nobody_watched_and_that_ended_by_itself_is_no_crash(
+    livekit_server: LiveKitServer,
+) -> None:
+    with running_worker(livekit_server, environment={"ACTOR_UNWATCHED": "1"}) as worker:
+        async with call(livekit_server, worker, active=False) as made:
+            await worker.wait_for_log("lifecycle.not_attached", job_id=made.job)
+            await made.observer.wait_for(
+                lambda s: s.attributes.get("lk.agent.state") == "listening"
+            )
+            await made.do("shutdown", reason="done")
+            await made.observer.wait_for_leave(made.agent)
+            await worker.wait_for_log("process exiting", job_id=made.job)
+        worker.signal(signal.SIGTERM)
+        assert await worker.wait_exit() == 0
+        assert not worker.log("worker_hook")
+        assert not worker.log("lifecycle.crash_reported")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import logging.config
 import os
 import signal
 import sys
@@ -36,6 +37,7 @@ from livekit.agents.voice.room_io import RoomOptions, TextInputEvent, TextInputO
 from livekit_lifecycle import (
     DrainOptions,
     ExitRecord,
+    JobLifecycle,
     LifecycleOptions,
     LifecycleServer,
     Limits,
@@ -61,6 +63,14 @@ def on_exit(record: ExitRecord) -> None:
 
 def on_drain(deadline: float) -> None:
     logger.info("drain_hook", extra={"deadline": deadline, "at": time.monotonic()})
+
+
+if os.environ.get("ACTOR_UNWATCHED") == "1":
+
+    def attach(self: JobLifecycle) -> None:
+        raise LookupError
+
+    JobLifecycle.attach = attach  # type: ignore[method-assign]
 
 
 def make_server() -> AgentServer:
@@ -183,6 +193,8 @@ class PhoneBoothError(Exception):
 async def entrypoint(ctx: JobContext) -> None:
     how = json.loads(ctx.job.metadata or "{}")
     logger.info("actor_starts", extra={"job": ctx.job.id, "metadata": ctx.job.metadata})
+    if how.get("new_logging"):
+        logging.config.dictConfig({"version": 1, "root": {"level": "INFO", "handlers": []}})
     if how.get("raise") == "before_connect":
         raise PhoneBoothError("secret text")  # noqa: EM101, TRY003
     failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -238,7 +250,7 @@ def watch(ctx: JobContext, session: AgentSession[None]) -> None:
     ctx.room.on("participant_disconnected", left)
     session.on("close", closed)
     ctx.add_shutdown_callback(shut)
-    if not PLAIN:
+    if not PLAIN and os.environ.get("ACTOR_UNWATCHED") != "1":
         watch_lifecycle(ctx, session)
 
 
