@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo demo-web test check bench clean
+.PHONY: demo demo-web test chaos matrix check bench clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -24,6 +24,13 @@ test: $(READY) ## everything; what this machine lacks is named at the end as not
 	@# before the tests, whose time-outs leave no time to build it in
 	-@$(BIN)/python scripts/livekit_server.py
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+chaos: $(READY) ## every row of docs/matrix.md ten times; about forty minutes
+	-@$(BIN)/python scripts/livekit_server.py
+	$(BIN)/python -m pytest -n 2 --dist load -p tests.endings -m "ending or chaos" --times 10
+
+matrix: $(READY) ## docs/matrix.md out of the tests' marks
+	$(BIN)/python -m pytest -p tests.endings -m ending --collect-only -q --matrix docs/matrix.md
 
 check: $(READY) ## style and types
 	$(BIN)/ruff check .

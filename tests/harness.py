@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from signal import Signals
-from typing import Any
+from typing import Any, ClassVar
 
 from livekit import api, rtc
 
@@ -63,10 +63,13 @@ def words(seen: Seen) -> tuple[str, str, str, str]:
 class Client:
     """A participant that notes what it sees."""
 
+    everyone: ClassVar[list[Client]] = []  # of the test that runs
+
     def __init__(self, server: LiveKitServer, room: str, identity: str) -> None:
         self.server, self.room_name, self.identity = server, room, identity
         self.room = rtc.Room()
         self.seen: list[Seen] = []
+        self.everyone.append(self)
         self._wakeups: set[asyncio.Event] = set()
         for event in (
             "participant_connected",
@@ -162,6 +165,8 @@ def reason_name(reason: rtc.DisconnectReason.ValueType | None) -> str:
 class Worker:
     """A worker as its users start it: a process of its own, with its own jobs."""
 
+    everyone: ClassVar[list[Worker]] = []  # that ran in the test that runs
+
     def __init__(
         self,
         server: LiveKitServer,
@@ -174,6 +179,7 @@ class Worker:
     ) -> None:
         self.server = server
         self.name = name or f"actor-{uuid.uuid4().hex[:8]}"
+        self.everyone.append(self)
         self.lines: list[dict[str, Any]] = []
         self.raw: list[str] = []
         self._changed = threading.Condition()

@@ -6,6 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.endings import the_ending_did_happen
+
+__all__ = ["the_ending_did_happen"]
+
 HERE = Path(__file__).parent
 
 

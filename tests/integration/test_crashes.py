@@ -9,7 +9,9 @@ import time
 
 import pytest
 
+from livekit_lifecycle import reader
 from scripts.livekit_server import LiveKitServer
+from tests.endings import ending
 from tests.harness import Call, Client, Seen, Worker, call, dispatch, running_worker, words
 
 SOON = 2.0
@@ -24,6 +26,7 @@ async def crash(made: Call, at: float) -> tuple[Seen, Seen]:
     return exit_, left
 
 
+@ending("exception/PhoneBoothError", "the entrypoint raises while it waits")
 async def test_an_exception_while_the_entrypoint_waits(
     livekit_server: LiveKitServer, worker: Worker
 ) -> None:
@@ -52,6 +55,13 @@ async def test_an_exception_right_after_the_start(
         await observer.aclose()
 
 
+@ending(
+    "exception/PhoneBoothError",
+    "the entrypoint raises before it connects",
+    client="nothing: the agent was never there",
+    hook="unpublished",
+    written=False,
+)
 async def test_an_exception_before_connect_reaches_the_workers_hook(
     livekit_server: LiveKitServer, worker: Worker
 ) -> None:
@@ -79,6 +89,7 @@ async def test_an_exception_in_a_background_task_is_no_end(
         assert all(seen.exit is None for seen in made.observer.seen)
 
 
+@ending("session_error/llm", "the language model fails for good")
 async def test_a_session_that_closes_on_an_error(
     livekit_server: LiveKitServer, worker: Worker
 ) -> None:
@@ -92,10 +103,22 @@ async def test_a_session_that_closes_on_an_error(
 @pytest.mark.parametrize(
     ("act", "order", "reason", "detail"),
     [
-        ("signal", {"name": "SIGKILL"}, "killed", "SIGKILL"),
-        ("signal", {"name": "SIGSEGV"}, "killed", "SIGSEGV"),
-        ("os_exit", {"code": 3}, "exited", "code:3"),
-        ("os_exit", {"code": 0}, "exited", "code:0"),
+        pytest.param(
+            *("signal", {"name": "SIGKILL"}, "killed", "SIGKILL"),
+            marks=ending("killed/SIGKILL", "SIGKILL of the job's process"),
+        ),
+        pytest.param(
+            *("signal", {"name": "SIGSEGV"}, "killed", "SIGSEGV"),
+            marks=ending("killed/SIGSEGV", "a fault in native code"),
+        ),
+        pytest.param(
+            *("os_exit", {"code": 3}, "exited", "code:3"),
+            marks=ending("exited/code:3", "`os._exit(3)`"),
+        ),
+        pytest.param(
+            *("os_exit", {"code": 0}, "exited", "code:0"),
+            marks=ending("exited/code:0", "`os._exit(0)`"),
+        ),
     ],
 )
 async def test_a_process_that_dies_without_a_word(
@@ -146,6 +169,7 @@ async def test_a_job_does_not_die_of_signals_that_are_its_workers_business(
         assert all(seen.exit is None for seen in made.observer.seen)
 
 
+@ending("worker_lost", "SIGKILL of the worker", hook="nothing")
 @pytest.mark.parametrize("wait", [False, True], ids=["returned", "waiting"])
 async def test_the_worker_dies_under_its_jobs(livekit_server: LiveKitServer, wait: bool) -> None:
     with running_worker(livekit_server) as doomed:
@@ -158,6 +182,30 @@ async def test_the_worker_dies_under_its_jobs(livekit_server: LiveKitServer, wai
                 exit_, left = await crash(made, at)
                 assert words(exit_) == ("crash", "worker_lost", "", "rejoin")
                 assert left.reason == "agent_error"
+
+
+@ending(
+    "unknown",
+    "SIGKILL of worker and job in one stroke",
+    client="the mark without an exit: once LiveKit notices, some 20 s later, readers say it",
+    hook="nothing",
+    written=False,
+)
+async def test_where_nobody_is_left_to_say_why_readers_know_a_crash(
+    livekit_server: LiveKitServer,
+) -> None:
+    with running_worker(livekit_server) as doomed:
+        async with call(livekit_server, doomed) as made:
+            watcher = reader.watch(made.observer.room)
+            told: asyncio.Future[reader.Agent] = asyncio.get_running_loop().create_future()
+            watcher.on("exit", told.set_result)
+            doomed.signal_group(signal.SIGKILL)
+            agent = await asyncio.wait_for(told, 35)
+            assert agent.status.job == made.job
+            assert agent.end is not None
+            assert agent.end.exit is not None
+            exit_ = agent.end.exit
+            assert (exit_.exit.value, exit_.reason, exit_.next) == ("crash", "unknown", "rejoin")
 
 
 async def test_a_successor_of_the_same_identity_is_not_marked(
@@ -192,6 +240,7 @@ async def test_a_successor_of_the_same_identity_is_not_marked(
             await observer.aclose()
 
 
+@pytest.mark.chaos
 async def test_a_loop_that_hangs_is_told_and_so_is_its_recovery(
     livekit_server: LiveKitServer, worker: Worker
 ) -> None:
@@ -211,3 +260,14 @@ async def test_a_loop_that_hangs_is_told_and_so_is_its_recovery(
         assert over.exit is None
         (line,) = worker.log("lifecycle.loop_stalled", job_id=made.job)
         assert "time.sleep" in line["stack"]
+
+
+@pytest.mark.chaos
+async def test_a_loop_that_is_merely_busy_is_not_taken_for_one_that_hangs(
+    livekit_server: LiveKitServer, worker: Worker
+) -> None:
+    async with call(livekit_server, worker) as made:
+        await made.do("busy", seconds=60)
+        await worker.wait_for_log("busy_is_over", 90, job_id=made.job)
+        assert not any("lifecycle.stalled" in seen.attributes for seen in made.observer.seen)
+        assert not worker.log("lifecycle.loop_stalled", job_id=made.job)

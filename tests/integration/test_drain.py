@@ -9,6 +9,7 @@ import time
 import pytest
 
 from scripts.livekit_server import LiveKitServer
+from tests.endings import ending
 from tests.harness import Call, Client, Seen, call, dispatch, running_worker, words
 
 
@@ -53,6 +54,7 @@ async def test_every_room_is_told_with_the_deadline_and_the_agents_go_on(
             assert len(worker.log("draining_hook", job=two.job)) == 1
 
 
+@ending("drain/wrapped_up", "SIGTERM of the worker; the call ends by itself because of it")
 async def test_an_agent_that_wraps_up_when_it_is_told(livekit_server: LiveKitServer) -> None:
     with running_worker(livekit_server) as worker:
         async with call(livekit_server, worker, wrap_up=True) as made:
@@ -63,6 +65,11 @@ async def test_an_agent_that_wraps_up_when_it_is_told(livekit_server: LiveKitSer
             assert await worker.wait_exit() == 0
 
 
+@ending(
+    "drain/drain_timeout",
+    "SIGTERM of the worker, and the window runs out",
+    client="`lifecycle.drain` within 1 s, the exit at the deadline, then the leave",
+)
 @pytest.mark.parametrize("wait", [False, True], ids=["returned", "waiting"])
 async def test_when_the_window_is_over_the_cut_has_a_name(
     livekit_server: LiveKitServer, wait: bool
@@ -87,6 +94,7 @@ async def test_when_the_window_is_over_the_cut_has_a_name(
                 )
 
 
+@ending("drain/shutdown", "a worker in dev mode, which does not drain, is stopped")
 async def test_a_stop_without_a_drain_is_named_before_the_jobs_are_cut(
     livekit_server: LiveKitServer,
 ) -> None:
@@ -100,6 +108,7 @@ async def test_a_stop_without_a_drain_is_named_before_the_jobs_are_cut(
                 assert exit_.at <= left.at
 
 
+@ending("close_on_disconnect/user_left", "the user hangs up during a drain")
 async def test_a_user_who_hangs_up_during_a_drain_ended_it(
     livekit_server: LiveKitServer,
 ) -> None:
@@ -150,6 +159,7 @@ async def test_a_signal_to_the_whole_group_kills_no_call(
             assert await worker.wait_exit() == 0
 
 
+@ending("worker_lost", "a second SIGTERM: LiveKit exits at once", hook="nothing")
 async def test_a_second_signal_ends_the_worker_at_once_and_the_jobs_say_so(
     livekit_server: LiveKitServer,
 ) -> None:
@@ -162,6 +172,11 @@ async def test_a_second_signal_ends_the_worker_at_once_and_the_jobs_say_so(
             assert exit_.at <= left.at
 
 
+@ending(
+    "drain/drain_timeout",
+    "SIGTERM of the worker under `kill_grace=10`",
+    client="`lifecycle.drain` within 1 s, exit and leave before second 10",
+)
 async def test_with_a_kill_grace_everybody_is_told_before_the_kill(
     livekit_server: LiveKitServer,
 ) -> None:
@@ -182,6 +197,11 @@ async def test_with_a_kill_grace_everybody_is_told_before_the_kill(
                 assert left.at - at < 10
 
 
+@ending(
+    "drain/drain_timeout",
+    "SIGTERM of the worker under `end_before=6`",
+    client="the exit 6 s before the deadline, a last sentence, then the leave",
+)
 async def test_a_call_may_be_ended_ahead_of_the_deadline_with_a_last_sentence(
     livekit_server: LiveKitServer,
 ) -> None:

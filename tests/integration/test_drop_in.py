@@ -13,6 +13,7 @@ import pytest
 from livekit import api
 
 from scripts.livekit_server import LiveKitServer
+from tests.endings import CLIENT_DERIVES, ending
 from tests.harness import ACTOR, Call, Client, Worker, call, dispatch, do, running_worker, words
 from tests.harness import server_api as lkapi_of
 
@@ -132,6 +133,13 @@ async def test_dispatches_one_after_the_other_are_all_served(
                 await made.observer.wait_for_exit(made.agent)
 
 
+@ending(
+    "removed/participant_removed",
+    "RemoveParticipant of the agent",
+    client=CLIENT_DERIVES,
+    hook="unpublished",
+    written=False,
+)
 async def test_an_operator_removes_the_agent(livekit_server: LiveKitServer) -> None:
     with running_worker(livekit_server) as worker:
         async with call(livekit_server, worker) as made:
@@ -142,6 +150,13 @@ async def test_an_operator_removes_the_agent(livekit_server: LiveKitServer) -> N
             assert line["seen"] == ["intentional", "removed", "participant_removed", False]
 
 
+@ending(
+    "room_closed/deleted",
+    "DeleteRoom",
+    client=CLIENT_DERIVES,
+    hook="unpublished",
+    written=False,
+)
 async def test_the_room_is_deleted_by_somebody(livekit_server: LiveKitServer) -> None:
     with running_worker(livekit_server) as worker:
         async with call(livekit_server, worker) as made:
@@ -151,6 +166,27 @@ async def test_the_room_is_deleted_by_somebody(livekit_server: LiveKitServer) ->
             assert line["seen"] == ["intentional", "room_closed", "deleted", False]
 
 
+@ending(
+    "replaced/duplicate_identity",
+    "another participant of the same identity joins",
+    client="nothing of the old one can be written any more; its job id is gone",
+    hook="unpublished",
+    written=False,
+)
+async def test_somebody_takes_over_the_agents_identity(livekit_server: LiveKitServer) -> None:
+    with running_worker(livekit_server) as worker:
+        async with call(livekit_server, worker) as made:
+            usurper = Client(livekit_server, made.room, made.agent)
+            await usurper.connect(kind="agent")
+            try:
+                line = await worker.wait_for_log("worker_hook", job=made.job)
+                assert line["seen"] == ["intentional", "replaced", "duplicate_identity", False]
+                assert not worker.log("lifecycle.crash_reported", job_id=made.job)
+            finally:
+                await usurper.aclose()
+
+
+@ending("removed/job_terminated", "DeleteDispatch")
 async def test_the_dispatch_is_deleted(livekit_server: LiveKitServer) -> None:
     with running_worker(livekit_server) as worker:
         async with call(livekit_server, worker) as made:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from scripts.livekit_server import LiveKitServer
+from tests.endings import ending
 from tests.harness import Call, Client, Seen, Worker, call, running_worker, words
 
 TOLD_WITHIN = 1.0
@@ -37,8 +38,12 @@ async def goodbye(made: Call, at: float) -> Seen:
 @pytest.mark.parametrize(
     ("order", "detail"),
     [
-        ({"reason": "done"}, "done"),
-        ({}, ""),
+        pytest.param(
+            {"reason": "done"},
+            "done",
+            marks=ending("completed/done", '`ctx.shutdown("done")`'),
+        ),
+        pytest.param({}, "", marks=ending("completed", "`ctx.shutdown()`")),
         ({"reason": ""}, ""),
         ({"reason": "x" * 10_000}, "x" * 128),
         ({"reason": "auf Wiederhören, 再见 " * 20}, None),
@@ -71,7 +76,15 @@ async def test_it_is_told_at_once_although_the_entrypoint_still_waits(
         assert words(exit_) == ("intentional", "completed", "done", "end")
 
 
-@pytest.mark.parametrize("act", ["session_shutdown", "session_aclose"])
+@pytest.mark.parametrize(
+    "act",
+    [
+        pytest.param(
+            "session_shutdown", marks=ending("completed", "`session.shutdown()`: an end-call tool")
+        ),
+        pytest.param("session_aclose", marks=ending("completed", "`session.aclose()`")),
+    ],
+)
 @pytest.mark.parametrize("wait", [False, True], ids=["returned", "waiting"])
 async def test_no_zombie_stays_when_the_session_is_over(
     livekit_server: LiveKitServer, worker: Worker, act: str, wait: bool
@@ -85,6 +98,7 @@ async def test_no_zombie_stays_when_the_session_is_over(
         assert left.attributes["lifecycle.state"] == "closed"
 
 
+@ending("close_on_disconnect/user_left", "the user leaves, no grace")
 @pytest.mark.parametrize("wait", [False, True], ids=["returned", "waiting"])
 async def test_the_user_leaves(livekit_server: LiveKitServer, worker: Worker, wait: bool) -> None:
     async with call(livekit_server, worker, wait=wait) as made:
@@ -151,6 +165,7 @@ async def test_the_exit_is_seen_before_delete_room_on_close(
         assert exit_.at <= out.at
 
 
+@ending("completed", "`ctx.room.disconnect()`")
 async def test_the_app_disconnects_its_room(livekit_server: LiveKitServer, worker: Worker) -> None:
     async with call(livekit_server, worker) as made:
         at = (await made.do("disconnect"))["at"]
@@ -165,6 +180,7 @@ async def test_the_app_may_name_its_end_and_what_comes_next(
         assert words(await goodbye(made, at)) == ("intentional", "completed", "all booked", "wait")
 
 
+@ending("handoff/to a human", '`get_lifecycle().handoff("to a human")`')
 async def test_a_handoff_leaves_the_room_to_the_others(
     livekit_server: LiveKitServer, worker: Worker
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 from livekit import api, rtc
 
 from scripts.livekit_server import LiveKitServer
+from tests.endings import ending
 from tests.harness import Call, Client, Worker, call, dispatch, server_api, words
 
 
@@ -63,6 +64,11 @@ async def test_a_user_without_a_track_who_is_back_within_one_tick_was_never_away
         assert made.agent in made.observer.room.remote_participants
 
 
+@ending(
+    "timeout/grace",
+    "the user of `presets.web()` does not come back",
+    client="`waiting` with its deadline, then the exit at the deadline",
+)
 async def test_no_return_ends_it_at_the_deadline(
     livekit_server: LiveKitServer, worker: Worker
 ) -> None:
@@ -112,6 +118,7 @@ async def test_a_new_identity_is_not_listened_to_under_same(
             await stranger.aclose()
 
 
+@ending("close_on_disconnect/user_bye", "the RPC `lifecycle.bye`")
 async def test_a_hang_up_button_ends_it_at_once(
     livekit_server: LiveKitServer, worker: Worker
 ) -> None:
@@ -144,6 +151,7 @@ async def test_a_phone_that_hangs_up_ends_it_at_once_and_closes_the_room(
         assert out.reason == "room_deleted"
 
 
+@ending("close_on_disconnect/user_removed", "RemoveParticipant of the user")
 async def test_a_phone_that_was_removed_ends_it_too(
     livekit_server: LiveKitServer, worker: Worker
 ) -> None:
@@ -203,6 +211,11 @@ async def test_in_a_room_that_is_made_for_it_a_long_grace_is_kept(
         await made.heard("back again")
 
 
+@ending(
+    "timeout/max_duration",
+    "`Limits(max_duration=6)` runs out",
+    client="the deadline 2 s ahead, then the exit",
+)
 @pytest.mark.parametrize("reader", ["a user", "nobody"])
 async def test_the_longest_duration_is_told_ahead_and_kept(
     livekit_server: LiveKitServer, worker: Worker, reader: str
@@ -220,6 +233,7 @@ async def test_the_longest_duration_is_told_ahead_and_kept(
         assert left.at - exit_.at < 1.5
 
 
+@ending("timeout/idle", "`Limits(idle=3)` runs out")
 async def test_silence_ends_it_and_text_counts_as_speech(
     livekit_server: LiveKitServer, worker: Worker
 ) -> None:
@@ -237,6 +251,7 @@ async def test_silence_ends_it_and_text_counts_as_speech(
         assert at_deadline(exit_.at, last["at"], 3)
 
 
+@ending("timeout/no_show", "`Limits(no_show=3)` runs out")
 async def test_nobody_ever_came(livekit_server: LiveKitServer, worker: Worker) -> None:
     room = f"room-{time.monotonic_ns()}"
     observer = Client(livekit_server, room, "observer")

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from scripts.livekit_server import LiveKitServer
+from tests.endings import ending
 from tests.harness import Client, Worker, call, dispatch, is_serving, running_worker, words
 
 GUARDED = {"ACTOR_LIFECYCLE": json.dumps({"one_per_room": True})}
@@ -26,6 +27,7 @@ def two_workers(livekit_server: LiveKitServer) -> Iterator[str]:
         yield one.name
 
 
+@ending("replaced/duplicate_agent", "a second dispatch under `one_per_room`")
 @pytest.mark.parametrize("wait", [False, True], ids=["returned", "waiting"])
 @pytest.mark.parametrize("between", [0, 0.05, 2])
 async def test_of_two_dispatches_one_agent_remains(

@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from scripts.livekit_server import LiveKitServer
+from tests.endings import ending
 from tests.harness import call, running_worker, words
 
 HASTY = {
@@ -59,6 +60,13 @@ async def test_a_process_that_ends_in_time_is_let_be(livekit_server: LiveKitServ
             assert not worker.log("lifecycle.process_hangs")
 
 
+@ending(
+    "killed/shutdown_timeout",
+    "a shutdown callback that never returns, in a job that our half could not attach to",
+    client="a leave without an exit: a crash",
+    hook="unpublished",
+    written=False,
+)
 async def test_a_job_that_nobody_watched_is_told_of_by_the_workers_reason_for_its_kill(
     livekit_server: LiveKitServer,
 ) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from livekit_lifecycle.reader import AgentWatcher, watch
 from scripts.livekit_server import LiveKitServer, MissingServerError, running, running_cluster
+from tests.endings import CLIENT_DERIVES, ending
 from tests.harness import Call, Client, Worker, call, is_serving, running_worker, words
 from tests.lacking import lacking
 
@@ -84,6 +85,13 @@ async def test_an_agent_goes_on_when_the_node_of_its_room_dies(nodes: Nodes) -> 
             await fresh.do("nothing")
 
 
+@ending(
+    "connection_lost/unknown_reason",
+    "the server of its link is killed and does not come back",
+    client="a leave some 20 s later and the mark without an exit; `unclear` if cut off itself",
+    hook="unpublished",
+    written=False,
+)
 async def test_a_link_that_does_not_come_back_is_a_crash(nodes: Nodes) -> None:
     clients_node, workers_node = nodes
     with running_worker(workers_node) as worker:
@@ -136,6 +144,13 @@ async def test_an_agent_outlives_a_restart_of_its_node(nodes: Nodes) -> None:
         await registered_again(worker)
 
 
+@ending(
+    "server_shutdown",
+    "two SIGTERMs of the LiveKit server",
+    client=CLIENT_DERIVES,
+    hook="unpublished",
+    written=False,
+)
 async def test_a_server_that_puts_everybody_out_is_named() -> None:
     # at the first SIGTERM it waits for its rooms, at the second one it closes them
     with running() as server, running_worker(server) as worker:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from scripts.livekit_server import LiveKitServer
+from tests.endings import ending
 from tests.harness import ACTOR, call, running_worker, words
 from tests.lacking import lacking
 
@@ -60,6 +61,7 @@ def group() -> Iterator[ControlGroup]:
     made.remove()
 
 
+@ending("killed/oom", "the kernel kills for the memory limit of the control group")
 async def test_the_kernels_kill_for_memory_is_told_from_anybody_elses(
     livekit_server: LiveKitServer, group: ControlGroup
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from livekit_lifecycle import ensure_agent, parse
 from scripts.livekit_server import LiveKitServer
+from tests.endings import ending
 from tests.harness import (
     Call,
     Seen,
@@ -150,6 +151,7 @@ async def test_a_job_whose_worker_died_asks_for_its_successor_itself(
             assert words(await made.observer.wait_for_exit(second.identity))[3] == "rejoin"
 
 
+@ending("replaced/successor", "`ensure_agent` replaced it while its event loop hung")
 async def test_an_agent_that_was_taken_for_dead_makes_way_when_it_recovers(
     livekit_server: LiveKitServer,
 ) -> None:

@@ -67,8 +67,6 @@ def test_refuses_a_process_that_ends_before_its_agent_has_left() -> None:
 @pytest.mark.parametrize(
     ("name", "kind"), [("drain", "DrainOptions"), ("restart", "RestartPolicy")]
 )
-    ("name", "kind"), [("drain", "DrainOptions"), ("restart", "RestartPolicy")]
-)
 def test_refuses_parts_of_the_wrong_kind(name: str, kind: str) -> None:
     with pytest.raises(TypeError, match=rf"{name} is 5; it must be a {kind}"):
         LifecycleOptions(**{name: 5})  # type: ignore[arg-type]

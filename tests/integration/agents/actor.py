@@ -323,6 +323,7 @@ def perform(
         "signal": lambda: os.kill(os.getpid(), getattr(signal, order["name"])),
         "eat": lambda: EATEN.append(bytearray(order["mb"] * 1024 * 1024)),
         "block": lambda: time.sleep(order["seconds"]),
+        "busy": lambda: spawn(stay_busy(order["seconds"])),
         "task_error": lambda: spawn(fail_later()),
     }
     if not PLAIN:
@@ -342,6 +343,14 @@ def spawn(coroutine: Any) -> None:
     task = asyncio.ensure_future(coroutine)
     TASKS.add(task)
     task.add_done_callback(TASKS.discard)
+
+
+async def stay_busy(seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        time.sleep(0.5)  # noqa: ASYNC251 - as code that computes
+        await asyncio.sleep(0.05)
+    logger.info("busy_is_over")
 
 
 async def fail_later() -> None:

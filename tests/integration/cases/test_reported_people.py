@@ -15,12 +15,20 @@ import pytest
 from livekit import api
 
 from scripts.livekit_server import LiveKitServer
+from tests.endings import CLIENT_DERIVES, ending
 from tests.harness import ACTOR, Call, Client, Worker, call, dispatch, server_api, words
 
 PASSER_BY = ACTOR.parent / "passer_by.py"
 SLACK = 0.5
 
 
+@ending(
+    "room_closed/empty",
+    "the room's departure timeout runs out",
+    client=CLIENT_DERIVES,
+    hook="unpublished",
+    written=False,
+)
 async def test_a_room_that_times_out_empty_ends_its_agent_without_a_crash(
     livekit_server: LiveKitServer, worker: Worker
 ) -> None:
