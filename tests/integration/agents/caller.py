@@ -4,8 +4,9 @@ On top of the actor's own, the dispatch's metadata knows ``speak`` (seconds of s
 ``pause`` (seconds between the connect and the session), ``raise`` (``after_connect``), ``expect``
 (the entrypoint waits for that participant), ``hang`` (the agent's own exit never returns),
 ``callback`` (seconds that a shutdown callback takes), ``away`` (LiveKit's time until a silent user
-is away), ``broken`` (``stt`` or ``tts``) and ``errors`` (how many a session outlives). Orders may
-also be ``speak``, with seconds, ``say``, and ``burst``, with a number of writes.
+is away), ``broken`` (``stt``, ``tts``, ``realtime``, or ``other``: an error of another type) and
+``errors`` (how many a session outlives). Orders may also be ``speak``, with seconds, ``say``, and
+``burst``, with a number of writes.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from livekit.agents import (
     APIError,
     JobContext,
     UserStateChangedEvent,
+    llm,
     stt,
     tts,
 )
@@ -105,6 +107,77 @@ class BrokenSpeech(tts.ChunkedStream):
         raise APIError(msg, retryable=False)
 
 
+class QuotaError(llm.RealtimeModelError):
+    """An error of a third party's own type.
+
+    It has to be one of LiveKit's by class: with any other, LiveKit fails to make its `CloseEvent`.
+    """
+
+    type: str = "quota_error"  # type: ignore[assignment]
+
+
+class BrokenRealtime(llm.RealtimeModel):
+    """Answers each request with an error, as a service whose session has expired."""
+
+    def __init__(self, error: type[llm.RealtimeModelError]) -> None:
+        super().__init__(
+            capabilities=llm.RealtimeCapabilities(
+                message_truncation=False,
+                turn_detection=True,
+                user_transcription=False,
+                auto_tool_reply_generation=False,
+                audio_output=True,
+                manual_function_calls=False,
+            )
+        )
+        self.error = error
+
+    def session(self, *, turn_detection_disabled: bool = False) -> llm.RealtimeSession[Any]:
+        return BrokenTalk(self)
+
+    async def aclose(self) -> None: ...
+
+
+class BrokenTalk(llm.RealtimeSession[Any]):
+    def __init__(self, model: BrokenRealtime) -> None:
+        super().__init__(model)
+        self._error = model.error
+
+    @property
+    def chat_ctx(self) -> llm.ChatContext:
+        return llm.ChatContext.empty()
+
+    @property
+    def tools(self) -> llm.ToolContext:
+        return llm.ToolContext.empty()
+
+    def generate_reply(self, **_: Any) -> asyncio.Future[llm.GenerationCreatedEvent]:
+        msg = "no such session"
+        error = APIError(msg, retryable=False)
+        self.emit(
+            "error",
+            self._error(timestamp=time.time(), label="broken", error=error, recoverable=False),
+        )
+        answer: asyncio.Future[llm.GenerationCreatedEvent] = asyncio.Future()
+        answer.set_exception(llm.RealtimeError(msg))
+        return answer
+
+    async def update_instructions(self, instructions: str) -> None: ...
+    async def update_chat_ctx(self, chat_ctx: llm.ChatContext) -> None: ...
+    async def update_tools(self, tools: list[llm.Tool]) -> None: ...
+    def update_options(self, **_: Any) -> None: ...
+    def push_audio(self, frame: rtc.AudioFrame) -> None: ...
+    def push_video(self, frame: rtc.VideoFrame) -> None: ...
+    def commit_audio(self) -> None: ...
+    def clear_audio(self) -> None: ...
+    def interrupt(self) -> None: ...
+    def truncate(self, **_: Any) -> None: ...
+    async def aclose(self) -> None: ...
+
+
+REALTIME_ERRORS = {"realtime": llm.RealtimeModelError, "other": QuotaError}
+
+
 async def silence(seconds: float) -> AsyncIterator[rtc.AudioFrame]:
     for _ in range(round(seconds / FRAME)):
         yield rtc.AudioFrame.create(RATE, 1, round(RATE * FRAME))
@@ -166,7 +239,7 @@ async def entrypoint(ctx: JobContext) -> None:
 def make_session(how: dict[str, Any]) -> AgentSession[None]:
     broken = how.get("broken")
     return AgentSession(
-        llm=BrokenLLM(),
+        llm=BrokenRealtime(REALTIME_ERRORS[broken]) if broken in REALTIME_ERRORS else BrokenLLM(),
         stt=BrokenSTT() if broken == "stt" else NOT_GIVEN,
         tts=BrokenTTS() if broken == "tts" else NOT_GIVEN,
         user_away_timeout=how.get("away"),

@@ -172,20 +172,33 @@ async def test_a_job_that_does_not_answer_is_killed_by_that_name(
             assert strict.log("worker_hook", job=made.job)[0]["seen"][2] == "unresponsive"
 
 
-@pytest.mark.parametrize(("broken", "act"), [("stt", "nothing"), ("tts", "say")])
+@pytest.mark.parametrize(
+    ("broken", "act"),
+    [
+        ("stt", ""),  # fails by itself as soon as it hears
+        ("tts", "say"),
+        ("realtime", "session_error"),
+        ("other", "session_error"),
+    ],
+)
 async def test_a_session_that_a_provider_ends_names_the_part_that_failed(
     livekit_server: LiveKitServer, worker: Worker, broken: str, act: str
 ) -> None:
     """livekit/agents#5113, #5665: an expired voice or a failing ear ends sessions silently."""
-    async with call(livekit_server, worker, active=False, broken=broken) as made:
-        if act == "say":
-            await made.observer.wait_for(lambda s: s.attributes.get("lifecycle.state") == "active")
-            await made.do("say")
+    # nothing to hear yet, or it could be over before the observer is there
+    async with call(livekit_server, worker, track=False, broken=broken) as made:
+        if act:
+            await made.do(act)
+        else:
+            await made.user.publish_audio()
         exit_, left = await made.ending()
         closed = await worker.wait_for_log("saw_close", job=made.job)
         assert words(exit_) == ("crash", "session_error", broken, "rejoin")
         assert exit_.at - closed["at"] < 1
+        assert exit_.at <= left.at
         assert left.reason == "agent_error"
+        line = await worker.wait_for_log("worker_hook", job=made.job)
+        assert line["seen"] == ["crash", "session_error", broken, True]
 
 
 async def test_an_agent_that_stays_after_its_session_failed_says_that_it_serves_nobody(
