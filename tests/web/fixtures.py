@@ -46,25 +46,31 @@ expect.set_options(timeout=15_000)
 @pytest.fixture(scope="session")
 def page_built() -> Path:
     """The page, built anew where its sources changed."""
+    return build_page(WEB)
+
+
+def build_page(folder: Path) -> Path:
+    """Where a page is, built anew where its sources or the reader changed."""
     npm = shutil.which("npm")
     if npm is None:
         lacking("npm, to build the page")
     # pytest-xdist runs this in several processes
     with (Path(tempfile.gettempdir()) / "lifecycle-page.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        _build(npm)
-    return PAGE
+        return _build(npm, folder)
 
 
-def _build(npm: str) -> None:
-    if not (WEB / "node_modules").is_dir():
+def _build(npm: str, folder: Path) -> Path:
+    built = folder / "dist"
+    if not (folder / "node_modules").is_dir():
         subprocess.run(
-            [npm, "install", "--no-audit", "--no-fund", "--no-package-lock"], cwd=WEB, check=True
+            [npm, "install", "--no-audit", "--no-fund", "--no-package-lock"], cwd=folder, check=True
         )
-    sources = [WEB / "index.html", *(WEB / "src").iterdir()]
-    built = PAGE / "index.html"
-    if not built.exists() or built.stat().st_mtime < max(p.stat().st_mtime for p in sources):
-        subprocess.run([npm, "run", "build"], cwd=WEB, check=True)
+    sources = [folder / "index.html", *(folder / "src").iterdir(), WEB / "src" / "reader.ts"]
+    index = built / "index.html"
+    if not index.exists() or index.stat().st_mtime < max(p.stat().st_mtime for p in sources):
+        subprocess.run([npm, "run", "build"], cwd=folder, check=True)
+    return built
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,2 @@
+// in a project of your own: a copy of that file
+export * from "../../web/src/reader";
