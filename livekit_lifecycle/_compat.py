@@ -115,10 +115,18 @@ def on_job_shutdown(ctx: JobContext, callback: Callable[[JobShutdown], None]) ->
     future.add_done_callback(done)
 
 
-def on_session_closing(session: AgentSession[Any], callback: Callable[[str, str], None]) -> None:
-    """Call back with (reason, error type) at the start of the session's closing.
+def on_session_closing(
+    session: AgentSession[Any], begins: Callable[[str, str], None], fails: Callable[[], None]
+) -> None:
+    """Call back when the session's closing begins, and when it fails.
 
-    The public ``close`` event comes when the last words are spoken and the models are down.
+    The public ``close`` event comes when the last words are spoken and the models are down; it does
+    not come at all where the closing raises, as it does for an error of a class unknown to LiveKit.
+
+    Args:
+        session: One that has started, or is about to.
+        begins: Called with (reason, error type).
+        fails: Called where no ``close`` event will come.
     """
     try:
         original = session._aclose_impl  # noqa: SLF001
@@ -131,8 +139,12 @@ def on_session_closing(session: AgentSession[Any], callback: Callable[[str, str]
         # LiveKit's own close of a session that never started does nothing either
         if getattr(session, "_started", True):
             reason, error = kwargs.get("reason"), kwargs.get("error")
-            callback(str(getattr(reason, "value", reason)), str(getattr(error, "type", "") or ""))
-        await original(**kwargs)
+            begins(str(getattr(reason, "value", reason)), str(getattr(error, "type", "") or ""))
+        try:
+            await original(**kwargs)
+        except BaseException:
+            fails()
+            raise
 
     session._aclose_impl = aclose_impl  # type: ignore[method-assign]  # noqa: SLF001
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-import json
 import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from livekit.agents import JobContext
 
-from . import _compat
 from ._log import NOT_ATTACHED, log
 from ._plugin import register_plugin
 from .job import JobLifecycle, find_lifecycle
@@ -74,8 +72,6 @@ class ManagedEntrypoint:
             lifecycle.attach()
         except Exception as error:  # noqa: BLE001 - the call goes on without us
             log.warning(NOT_ATTACHED, job_id=ctx.job.id, error=type(error).__name__)
-            if self._relay:
-                _compat.open_relay()(json.dumps({"unmanaged": {"job_id": ctx.job.id}}))
             return None
         return lifecycle
 

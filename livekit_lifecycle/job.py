@@ -229,6 +229,7 @@ class JobLifecycle:
         ctx.add_shutdown_callback(self._finish_hooks)
         self._tasks.spawn(self._outlive_worker())
         _lifecycles[ctx] = self
+        self._tell_worker("watched", {"job_id": self._job_id})
 
     async def entrypoint_raised(self, error: BaseException) -> None:
         """The app's entrypoint raised."""
@@ -279,7 +280,11 @@ class JobLifecycle:
             session: AgentSession[Any] = self._ctx.primary_session  # pyright: ignore[reportUnknownVariableType]
             self._session = session
             session.on("close", self._guarded(self._on_session_closed))
-            _compat.on_session_closing(session, self._guarded(self._on_session_closing))
+            _compat.on_session_closing(
+                session,
+                begins=self._guarded(self._on_session_closing),
+                fails=self._guarded(lambda: self._tasks.spawn(self._leave_after_session())),
+            )
             self._attendance = Attendance(
                 self._room,
                 session,

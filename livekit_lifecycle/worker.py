@@ -57,7 +57,7 @@ class WorkerLifecycle:
         self._options = options
         self._loop = asyncio.get_running_loop()
         self._accounted: set[str] = set()
-        self._unmanaged: set[str] = set()
+        self._watched: set[str] = set()
         self._overdue: dict[str, asyncio.TimerHandle] = {}
         self._drain_until_ms: int | None = None
         self._tasks = Tasks()
@@ -117,8 +117,8 @@ class WorkerLifecycle:
                 executor = self._running(str(body["job_id"]))
                 if executor is not None and executor.info is not None:
                     self._tasks.spawn(self._send_drain_notice(executor.info))
-            elif kind == "unmanaged":
-                self._unmanaged.add(str(body["job_id"]))
+            elif kind == "watched":
+                self._watched.add(str(body["job_id"]))
             elif kind == "exit":
                 body["exit"] = Exit(body["exit"])
                 self._on_exit(ExitRecord(**body))
@@ -158,6 +158,8 @@ class WorkerLifecycle:
                 log.warning(IDLE_PROCESS_DIED, reason=death.reason, detail=death.detail)
                 count_idle_death(death)
             return
+        watched = info.job.id in self._watched
+        self._watched.discard(info.job.id)
         timer = self._overdue.pop(info.job.id, None)
         if timer is not None:
             timer.cancel()
@@ -167,10 +169,8 @@ class WorkerLifecycle:
                 # it had said goodbye and was killed before it could leave: LiveKit lists it on
                 await self._coroner.put_out(info)
             return
-        unwatched = info.job.id in self._unmanaged
-        self._unmanaged.discard(info.job.id)
-        # one that ended by itself and that nobody watched may have said goodbye
-        if not info.fake_job and (executor.exitcode or not unwatched):
+        # one that ended by itself and of which we never heard may have said goodbye
+        if not info.fake_job and (executor.exitcode or watched):
             await self._report_death(info, classify(ended))
 
     async def _report_death(self, info: RunningJobInfo, exit_: AgentExit) -> None:

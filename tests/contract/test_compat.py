@@ -184,7 +184,7 @@ def test_a_name_that_is_gone_is_one_warning_and_no_exception(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     nothing = cast("Any", types.SimpleNamespace())
-    _compat.on_session_closing(nothing, lambda _cause, _error: None)
+    _compat.on_session_closing(nothing, lambda _cause, _error: None, lambda: None)
     _compat.on_job_shutdown(nothing, lambda _shutdown: None)
     watch = _compat.WorkerWatch(
         nothing, on_message=lambda _message: None, on_closed=lambda _executor: None

@@ -245,7 +245,7 @@ async def test_a_loop_that_hangs_is_told_and_so_is_its_recovery(
     livekit_server: LiveKitServer, worker: Worker
 ) -> None:
     async with call(livekit_server, worker) as made:
-        at = (await made.do("block", seconds=9))["at"]
+        at = (await made.do("block", seconds=20))["at"]
         stalled = await made.observer.wait_for(lambda s: "lifecycle.stalled" in s.attributes)
         # five seconds after the loop's last answer, which was up to a second before the deed
         assert 4 <= stalled.at - at < 7
@@ -256,7 +256,7 @@ async def test_a_loop_that_hangs_is_told_and_so_is_its_recovery(
             lambda s: s.identity == made.agent and "lifecycle.stalled" not in s.attributes,
             since=mark,
         )
-        assert over.at - (at + 9) < 1.5
+        assert over.at - (at + 20) < 1
         assert over.exit is None
         (line,) = worker.log("lifecycle.loop_stalled", job_id=made.job)
         assert "time.sleep" in line["stack"]

@@ -257,3 +257,20 @@ async def test_an_app_may_set_up_its_logging_anew_in_the_job(
         await made.observer.wait_for_leave(made.agent)
         await asyncio.sleep(1)
         assert len(worker.log("worker_hook", job=made.job)) == 1
+
+
+async def test_a_goodbye_that_the_worker_cannot_hear_of_is_no_crash(
+    livekit_server: LiveKitServer,
+) -> None:
+    # the same in setup_fnc, before anything of ours has run
+    with running_worker(livekit_server, environment={"ACTOR_NEW_LOGGING": "1"}) as deaf:
+        async with call(livekit_server, deaf) as made:
+            await made.do("shutdown", reason="done")
+            exit_, left = await made.ending()
+            assert words(exit_) == words(left) == ("intentional", "completed", "done", "end")
+        async with call(livekit_server, deaf) as made:
+            await made.do("signal", name="SIGKILL")
+            assert words((await made.ending())[0]) == ("crash", "killed", "SIGKILL", "rejoin")
+        deaf.signal(signal.SIGTERM)
+        assert await deaf.wait_exit() == 0
+        assert [line["seen"][1] for line in deaf.log("worker_hook")] == ["killed"]

@@ -73,6 +73,10 @@ if os.environ.get("ACTOR_UNWATCHED") == "1":
     JobLifecycle.attach = attach  # type: ignore[method-assign]
 
 
+def new_logging(_: object = None) -> None:
+    logging.config.dictConfig({"version": 1, "root": {"level": "INFO", "handlers": []}})
+
+
 def make_server() -> AgentServer:
     common: dict[str, Any] = {
         "num_idle_processes": int(os.environ.get("ACTOR_IDLE", "1")),
@@ -86,6 +90,8 @@ def make_server() -> AgentServer:
     }
     if "ACTOR_SHUTDOWN_TIMEOUT" in os.environ:
         common["shutdown_process_timeout"] = float(os.environ["ACTOR_SHUTDOWN_TIMEOUT"])
+    if os.environ.get("ACTOR_NEW_LOGGING") == "1":
+        common["setup_fnc"] = new_logging
     if PLAIN:
         return AgentServer(**common)
     options = json.loads(os.environ.get("ACTOR_LIFECYCLE", "{}"))
@@ -194,7 +200,7 @@ async def entrypoint(ctx: JobContext) -> None:
     how = json.loads(ctx.job.metadata or "{}")
     logger.info("actor_starts", extra={"job": ctx.job.id, "metadata": ctx.job.metadata})
     if how.get("new_logging"):
-        logging.config.dictConfig({"version": 1, "root": {"level": "INFO", "handlers": []}})
+        new_logging()
     if how.get("raise") == "before_connect":
         raise PhoneBoothError("secret text")  # noqa: EM101, TRY003
     failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()

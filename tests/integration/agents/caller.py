@@ -4,9 +4,9 @@ On top of the actor's own, the dispatch's metadata knows ``speak`` (seconds of s
 ``pause`` (seconds between the connect and the session), ``raise`` (``after_connect``), ``expect``
 (the entrypoint waits for that participant), ``hang`` (the agent's own exit never returns),
 ``callback`` (seconds that a shutdown callback takes), ``away`` (LiveKit's time until a silent user
-is away), ``broken`` (``stt``, ``tts``, ``realtime``, or ``other``: an error of another type) and
-``errors`` (how many a session outlives). Orders may also be ``speak``, with seconds, ``say``, and
-``burst``, with a number of writes.
+is away), ``broken`` (``stt``, ``tts``, ``realtime``, or an error that is ``other``
+or ``foreign``) and ``errors`` (how many a session outlives). Orders may also be ``speak``, with
+seconds, ``say``, and ``burst``, with a number of writes.
 """
 
 from __future__ import annotations
@@ -116,10 +116,19 @@ class QuotaError(llm.RealtimeModelError):
     type: str = "quota_error"  # type: ignore[assignment]
 
 
+class ForeignError:
+    """One of no class of LiveKit's, which fails to make its `CloseEvent` of it."""
+
+    type = "foreign_error"
+
+    def __init__(self, *, error: Exception, recoverable: bool, **_: Any) -> None:
+        self.error, self.recoverable = error, recoverable
+
+
 class BrokenRealtime(llm.RealtimeModel):
     """Answers each request with an error, as a service whose session has expired."""
 
-    def __init__(self, error: type[llm.RealtimeModelError]) -> None:
+    def __init__(self, error: Any) -> None:
         super().__init__(
             capabilities=llm.RealtimeCapabilities(
                 message_truncation=False,
@@ -175,7 +184,11 @@ class BrokenTalk(llm.RealtimeSession[Any]):
     async def aclose(self) -> None: ...
 
 
-REALTIME_ERRORS = {"realtime": llm.RealtimeModelError, "other": QuotaError}
+REALTIME_ERRORS: dict[str, Any] = {
+    "realtime": llm.RealtimeModelError,
+    "other": QuotaError,
+    "foreign": ForeignError,
+}
 
 
 async def silence(seconds: float) -> AsyncIterator[rtc.AudioFrame]:

@@ -11,6 +11,7 @@ import pytest
 from livekit import api
 
 from scripts.livekit_server import LiveKitServer
+from tests.endings import ending
 from tests.harness import (
     ACTOR,
     Call,
@@ -125,6 +126,11 @@ async def test_an_agent_that_fails_right_after_its_join_is_seen_to_fail(
         await observer.aclose()
 
 
+@ending(
+    "killed/memory_limit",
+    "the job exceeds `job_memory_limit_mb`",
+    client="the exit when LiveKit has killed it, up to 5 s later",
+)
 async def test_a_job_that_eats_too_much_memory_has_a_cause_of_its_own(
     livekit_server: LiveKitServer,
 ) -> None:
@@ -151,6 +157,11 @@ async def test_a_native_fault_is_named_by_its_signal(
         assert exit_.at <= left.at
 
 
+@ending(
+    "killed/unresponsive",
+    "the job's event loop hangs for longer than LiveKit's ping time-out",
+    client="`lifecycle.stalled` after 5 s, the exit when LiveKit has killed it",
+)
 async def test_a_job_that_does_not_answer_is_killed_by_that_name(
     livekit_server: LiveKitServer,
 ) -> None:
@@ -175,10 +186,20 @@ async def test_a_job_that_does_not_answer_is_killed_by_that_name(
 @pytest.mark.parametrize(
     ("broken", "act"),
     [
-        ("stt", ""),  # fails by itself as soon as it hears
-        ("tts", "say"),
-        ("realtime", "session_error"),
-        ("other", "session_error"),
+        pytest.param(  # fails by itself as soon as it hears
+            *("stt", ""), marks=ending("session_error/stt", "the ears fail for good")
+        ),
+        pytest.param(
+            *("tts", "say"), marks=ending("session_error/tts", "the voice fails for good")
+        ),
+        pytest.param(
+            *("realtime", "session_error"),
+            marks=ending("session_error/realtime", "the realtime model fails for good"),
+        ),
+        pytest.param(
+            *("other", "session_error"),
+            marks=ending("session_error/other", "an error of a third party's own type"),
+        ),
     ],
 )
 async def test_a_session_that_a_provider_ends_names_the_part_that_failed(
@@ -199,6 +220,18 @@ async def test_a_session_that_a_provider_ends_names_the_part_that_failed(
         assert left.reason == "agent_error"
         line = await worker.wait_for_log("worker_hook", job=made.job)
         assert line["seen"] == ["crash", "session_error", broken, True]
+
+
+async def test_an_error_that_breaks_the_close_of_its_session_leaves_no_zombie(
+    livekit_server: LiveKitServer, worker: Worker
+) -> None:
+    """livekit/agents#2897: the same for an error of a class that LiveKit's own event refuses."""
+    async with call(livekit_server, worker, track=False, broken="foreign") as made:
+        await made.do("session_error")
+        exit_, left = await made.ending()
+        assert words(exit_) == ("crash", "session_error", "other", "rejoin")
+        assert left.at - exit_.at < SOON
+        assert not worker.log("saw_close", job=made.job), "it did break"
 
 
 async def test_an_agent_that_stays_after_its_session_failed_says_that_it_serves_nobody(
