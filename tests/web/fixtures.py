@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
-import shutil
-import subprocess
-import tempfile
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -15,22 +11,12 @@ import pytest
 from aiohttp import web
 from playwright.async_api import Browser, async_playwright, expect
 
-from examples.web_demo import PAGE, make_demo, webhook_url
-from livekit_lifecycle.contract import State, state_attributes, will_attributes
+from examples.web_demo import make_demo, webhook_url
 from scripts.livekit_server import LiveKitServer, free_ports, running
+from scripts.page_stage import FLAGS, WEB, MissingToolError, Puppet, build_page, find_chromium
 from tests.lacking import lacking
-from tests.web.people import Hire, Puppet, Visit, Visitor
+from tests.web.people import Hire, Visit, Visitor
 
-WEB = PAGE.parent
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 KEEP_LABELS = """
     window.labels = [];
     addEventListener("DOMContentLoaded", () => {
@@ -46,31 +32,15 @@ expect.set_options(timeout=15_000)
 @pytest.fixture(scope="session")
 def page_built() -> Path:
     """The page, built anew where its sources changed."""
-    return build_page(WEB)
+    return built(WEB)
 
 
-def build_page(folder: Path) -> Path:
-    """Where a page is, built anew where its sources or the reader changed."""
-    npm = shutil.which("npm")
-    if npm is None:
-        lacking("npm, to build the page")
-    # pytest-xdist runs this in several processes
-    with (Path(tempfile.gettempdir()) / "lifecycle-page.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        return _build(npm, folder)
-
-
-def _build(npm: str, folder: Path) -> Path:
-    built = folder / "dist"
-    if not (folder / "node_modules").is_dir():
-        subprocess.run(
-            [npm, "install", "--no-audit", "--no-fund", "--no-package-lock"], cwd=folder, check=True
-        )
-    sources = [folder / "index.html", *(folder / "src").iterdir(), WEB / "src" / "reader.ts"]
-    index = built / "index.html"
-    if not index.exists() or index.stat().st_mtime < max(p.stat().st_mtime for p in sources):
-        subprocess.run([npm, "run", "build"], cwd=folder, check=True)
-    return built
+def built(folder: Path) -> Path:
+    """Where the page of a folder is."""
+    try:
+        return build_page(folder)
+    except MissingToolError as missing:
+        lacking(str(missing))
 
 
 @pytest.fixture(scope="session")
@@ -101,9 +71,10 @@ async def site(
 
 @pytest.fixture
 async def browser() -> AsyncIterator[Browser]:
-    path = shutil.which("chromium") or shutil.which("google-chrome")
-    if path is None:
-        lacking("chromium")
+    try:
+        path = find_chromium()
+    except MissingToolError as missing:
+        lacking(str(missing))
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=path, args=FLAGS)
         yield browser
@@ -145,8 +116,7 @@ async def hire(room_name: str) -> AsyncIterator[Hire]:
     async def bring(
         job: str = "AJ_1", identity: str = "agent", *, managed: bool = True, room: str = room_name
     ) -> Puppet:
-        attributes = will_attributes(job) | state_attributes(State.ACTIVE) if managed else {}
-        puppet = Puppet(room, job, identity, **{k: v for k, v in attributes.items() if v})
+        puppet = Puppet(room, job, identity, managed=managed)
         hired.append(puppet)
         await puppet.connect()
         return puppet

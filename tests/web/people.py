@@ -1,18 +1,14 @@
-"""Who meets in the tests of the page: visitors with a browser, and agents that obey."""
+"""Who visits the page in its tests."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
-import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
-from livekit import api, rtc
 from playwright.async_api import Page, expect
 
-from livekit_lifecycle.contract import State, state_attributes
+from scripts.page_stage import Puppet
 
 T = TypeVar("T")
 
@@ -62,55 +58,7 @@ class Visitor:
         await self.page.evaluate("how => { demo.room().simulateScenario(how) }", scenario)
 
 
-class Puppet:
-    """An agent in the room and nothing else: it writes what it is told to."""
-
-    def __init__(self, room: str, job: str, identity: str, **attributes: str) -> None:
-        self.room = rtc.Room()
-        self.job, self.identity = job, identity
-        self._room_name = room
-        self._token = (
-            api.AccessToken()
-            .with_identity(identity)
-            .with_kind("agent")
-            .with_attributes(attributes)
-            .with_grants(
-                api.VideoGrants(room_join=True, room=room, agent=True, can_update_own_metadata=True)
-            )
-            .to_jwt()
-        )
-
-    async def connect(self) -> None:
-        await self.room.connect(os.environ["LIVEKIT_URL"], self._token)
-        # joins and leaves of those with a track are told at once
-        voice = rtc.LocalAudioTrack.create_audio_track("voice", rtc.AudioSource(48000, 1))
-        await self.room.local_participant.publish_track(voice)
-
-    async def leave(self) -> None:
-        """Leave for sure: on a busy machine LiveKit's SDK loses one in some hundred leaves.
-
-        The server would notice only by its time-out, 20 s later.
-        """
-        await self.room.disconnect()
-        await asyncio.sleep(0.5)
-        async with api.LiveKitAPI() as lkapi:
-            who = api.RoomParticipantIdentity(room=self._room_name, identity=self.identity)
-            with contextlib.suppress(api.TwirpError):  # it has left
-                await lkapi.room.remove_participant(who)
-
-    async def write(self, *changes: dict[str, str]) -> None:
-        merged = {key: value for change in changes for key, value in change.items()}
-        await self.room.local_participant.set_attributes(merged)
-
-    async def wait(self, seconds: float) -> None:
-        """Say that it waits for its user."""
-        deadline = int((time.time() + seconds) * 1000)
-        await self.write(state_attributes(State.WAITING, deadline, int(seconds * 1000)))
-
-
 Visit = Callable[..., Awaitable[Visitor]]
-
-
 Hire = Callable[..., Awaitable[Puppet]]
 
 

@@ -91,6 +91,22 @@ async def test_a_goodbye_is_shown_before_the_agent_leaves(
     assert told[told.index("With you") :] == ["With you", "Ended on purpose"]
 
 
+async def test_a_new_agent_is_offered_once_the_old_one_has_left(
+    site: str, visit: Visit, hire: Hire, room_name: str
+) -> None:
+    agent = await hire()
+    visitor = await in_call(visit, site, room_name)
+    last = AgentExit(exit=Exit.INTENTIONAL, reason="drain", detail="drain_timeout", next="rejoin")
+    await agent.write(exit_attributes(last))
+    await visitor.says("Ended on purpose")
+    offer = [visitor.page.locator("#again"), visitor.page.locator("#advice")]
+    for one in offer:
+        await expect(one).to_be_hidden()
+    await agent.leave()
+    for one in offer:
+        await expect(one).to_be_visible()
+
+
 async def test_a_leave_without_a_word_is_a_crash_once_it_has_settled(
     site: str, visit: Visit, hire: Hire, room_name: str
 ) -> None:

@@ -13,8 +13,9 @@ from playwright.async_api import Browser, Page, expect
 from examples.backend import make_app
 from livekit_lifecycle.contract import AgentExit, Exit, exit_attributes
 from scripts.livekit_server import LiveKitServer
-from tests.web.fixtures import WEB, build_page
-from tests.web.people import Hire, Puppet
+from scripts.page_stage import WEB, Puppet
+from tests.web.fixtures import built
+from tests.web.people import Hire
 
 pytestmark = pytest.mark.integration
 
@@ -47,13 +48,13 @@ async def states(
     room_name: str,
 ) -> AsyncIterator[States]:
     """The page in a call with an agent."""
-    built = await asyncio.to_thread(build_page, WEB.parent / "react")
+    page_files = await asyncio.to_thread(built, WEB.parent / "react")
     server, port = told_server
     for name, value in server.environment.items():
         monkeypatch.setenv(name, value)
     app = make_app()
-    app.router.add_static("/page", built)
-    app.router.add_static("/assets", built / "assets")
+    app.router.add_static("/page", page_files)
+    app.router.add_static("/assets", page_files / "assets")
     runner = web.AppRunner(app)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", port).start()

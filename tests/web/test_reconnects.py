@@ -13,7 +13,8 @@ import pytest
 from livekit import rtc
 
 from livekit_lifecycle.contract import AgentExit, Exit, exit_attributes
-from tests.web.people import ENDS, Hire, Puppet, Visit, Visitor, gather_some, in_call
+from scripts.page_stage import Puppet
+from tests.web.people import ENDS, Hire, Visit, Visitor, gather_some, in_call
 
 pytestmark = pytest.mark.integration
 

@@ -79,7 +79,11 @@ export function endWords(end: AgentEnd): Words {
 
 export function agentWords(agent: Agent): Words {
   const { status, end, present } = agent;
-  if (end) return endWords(end);
+  if (end) {
+    const said = endWords(end);
+    // it still says its last words: a new agent would talk into them
+    return present && end.exit?.next === "rejoin" ? { ...said, advice: "" } : said;
+  }
   if (!present) {
     return words("unsure", "…", "Out of sight", "Looking for the agent",
       "It has just left the room, without a goodbye. It may be reconnecting.");
