@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, Final, Generic, TypeVar
 
 from ._log import HOOK_FAILED, log
+from ._tasks import Tasks
+from .options import check_callback
 
 T = TypeVar("T")
+E = TypeVar("E", bound=str)
+
+_TASK: Final = "lifecycle_hook"
 
 
 async def run_hook(
@@ -41,6 +46,57 @@ async def run_hook(
     except Exception as error:  # noqa: BLE001 - whatever a hook raises must not reach the job
         # the traceback is the app's own and may quote its data: only the class is safe to name
         log.warning(HOOK_FAILED, hook=name, error=type(error).__name__)
+
+
+class Hooks(Generic[E]):
+    """The callbacks of an object's events.
+
+    Args:
+        events: Their names.
+        tasks: Where the callbacks run.
+        timeout: Longest run of one callback, in seconds, unless its event has another.
+    """
+
+    def __init__(self, events: Iterable[E], tasks: Tasks, timeout: float) -> None:
+        self._callbacks: dict[E, list[Callable[[Any], object]]] = {name: [] for name in events}
+        self._tasks = tasks
+        self._timeout = timeout
+
+    def add(self, event: E, callback: Callable[[Any], object], happened: object = None) -> None:
+        """Call ``callback`` at an event; at once too where it has happened.
+
+        Args:
+            event: Its name.
+            callback: Of one argument, sync or async.
+            happened: The argument of what has happened already, if it has.
+
+        Raises:
+            ValueError: There is no such event.
+            TypeError: The callback can't be called with one argument.
+        """
+        if event not in self._callbacks:
+            msg = f"there is no event {event!r}; there are: {', '.join(self._callbacks)}"
+            raise ValueError(msg)
+        check_callback(f"the callback for {event!r}", callback)
+        self._callbacks[event].append(callback)
+        if happened is not None:
+            self._run(event, callback, happened, self._timeout)
+
+    def run(self, event: E, argument: object, timeout: float | None = None) -> None:
+        """Start the callbacks of an event."""
+        for callback in self._callbacks[event]:
+            self._run(event, callback, argument, self._timeout if timeout is None else timeout)
+
+    async def wait(self, seconds: float) -> None:
+        """Wait until all that were started have ended, at most so long."""
+        running = self._tasks.running(_TASK)
+        if running:
+            await asyncio.wait(running, timeout=seconds)
+
+    def _run(
+        self, event: E, callback: Callable[[Any], object], argument: object, timeout: float
+    ) -> None:
+        self._tasks.spawn(run_hook(event, callback, argument, timeout=timeout), name=_TASK)
 
 
 def _is_async(hook: Callable[[T], object]) -> bool:

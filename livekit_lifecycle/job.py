@@ -6,22 +6,21 @@ import asyncio
 import contextlib
 import functools
 import json
-import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from typing import Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 from weakref import WeakKeyDictionary
 
-from livekit import api, rtc
+from livekit import rtc
 from livekit.agents import AgentSession, JobContext, get_job_context
 
 from . import _compat
 from ._context import ContextHooks
-from ._hooks import run_hook
-from ._log import EXIT, INTERNAL_ERROR, NO_SUCCESSOR, STATE, exit_fields, log
-from ._publish import Publisher
+from ._hooks import Hooks
+from ._log import EXIT, INTERNAL_ERROR, STATE, exit_fields, log
 from ._tasks import Tasks
+from ._voice import Voice, has_credentials
 from ._watch import is_agent
 from ._watchdog import Watchdog, tell_where_it_hangs
 from .attendance import Attendance
@@ -49,12 +48,14 @@ from .contract import (
     parse,
     stalled_attributes,
     state_attributes,
-    will_attributes,
 )
 from .ending import TERMINATION_SETTLE, Ending
 from .lineage import split_metadata
-from .options import CUT_MARGIN, LifecycleOptions, check_callback
+from .options import CUT_MARGIN, LifecycleOptions
 from .telemetry import mark_span
+
+if TYPE_CHECKING:
+    from .succession import Succession
 
 Event = Literal["draining", "last_words", "waiting", "returned", "limit_warning", "exit"]
 EVENTS: Final[tuple[Event, ...]] = get_args(Event)
@@ -93,20 +94,14 @@ class JobLifecycle:
         self._job_id = ctx.job.id
         self._options = options
         self._send = _compat.open_relay() if relay else None
-        # nobody sees the attributes of a hidden agent; its ending still is logged and told to hooks
-        self._silent = not ctx.is_fake_job() and _is_hidden(ctx)
-        self._publisher = Publisher(
-            ctx.room,
-            timeout=options.publish_timeout,
-            server_write=self._server_write if _has_credentials() else None,
-        )
+        self._voice = Voice(ctx, options.publish_timeout)
         self._ending = Ending(
-            publish=self._publish_exit,
+            publish=lambda exit_: self._voice.publish(exit_attributes(exit_)),
             decided=self._guarded(self._on_decided),
-            complete=self._plan_successor if options.restart is not None else None,
+            complete=self._plan_successor,
         )
         self._metadata = ctx.job.metadata
-        self._successor_metadata: str | None = None
+        self._succession: Succession | None = None
         self._record: ExitRecord | None = None
         self._state = State.STARTING
         self._session: AgentSession[Any] | None = None
@@ -114,8 +109,8 @@ class JobLifecycle:
         self._watchdog: Watchdog | None = None
         self._user_left = ""
         self._drain_at: float | None = None
-        self._hooks: dict[Event, list[Callable[[Any], object]]] = {name: [] for name in EVENTS}
         self._tasks = Tasks()
+        self._hooks = Hooks[Event](EVENTS, self._tasks, options.hook_timeout)
         self._context = ContextHooks(ctx)
         self._shutdown = self._context.shutdown
 
@@ -157,14 +152,8 @@ class JobLifecycle:
             ValueError: There is no such event.
             TypeError: The callback can't be called with one argument.
         """
-        if event not in EVENTS:
-            msg = f"there is no event {event!r}; there are: {', '.join(EVENTS)}"
-            raise ValueError(msg)
-        check_callback(f"the callback for {event!r}", callback)
-        self._hooks[event].append(callback)
         happened = {"draining": self._drain_at, "exit": self._record}.get(event)
-        if happened is not None:
-            self._run_hooks(event, happened, [callback])
+        self._hooks.add(event, callback, happened)
 
     def end(
         self,
@@ -222,8 +211,8 @@ class JobLifecycle:
             self._watchdog = Watchdog(
                 self._options.stall_after,
                 job_id=ctx.job.id,
-                stalled=self._tell_stalled,
-                recovered=lambda: self._post(stalled_attributes(None)),
+                stalled=self._voice.tell_stalled,
+                recovered=lambda: self._voice.post(stalled_attributes(None)),
             )
         # runs when the room is gone; the framework waits for it, so hooks are not cut off
         ctx.add_shutdown_callback(self._finish_hooks)
@@ -290,7 +279,7 @@ class JobLifecycle:
                 session,
                 _compat.session_options(session),
                 show=self._show,
-                tell=self._tell_app,
+                tell=self._hooks.run,
                 end=self._end_session,
                 guarded=self._guarded,
             )
@@ -321,9 +310,9 @@ class JobLifecycle:
         me = self._room.local_participant
         if self._record is not None:
             # decided while the agent was on its way in, when nobody could be told
-            self._post(exit_attributes(self._record, self._state))
+            self._voice.post(exit_attributes(self._record, self._state))
         elif not parse(me.attributes).managed:
-            self._post(state_attributes(self._state))
+            self._voice.post(state_attributes(self._state))
         self._tell_worker("joined", {"job_id": self._job_id})
         self._on_attributes(me.attributes, me)
         for one in self._room.remote_participants.values():
@@ -341,7 +330,7 @@ class JobLifecycle:
         drain_ms = parse(participant.attributes).drain_ms
         if KEY_DRAIN in changed and drain_ms is not None and self._drain_at is None:
             self._drain_at = drain_ms / 1000
-            self._tell_app("draining", self._drain_at)
+            self._hooks.run("draining", self._drain_at)
             if self._options.drain.end_before is not None:
                 at = self._drain_at - self._options.drain.end_before
                 self._tasks.spawn(self._end_in_time(at, self._drain_at))
@@ -374,34 +363,15 @@ class JobLifecycle:
     def _claim(self, evidence: Evidence) -> None:
         self._guarded(self._ending.claim)(evidence)
 
-    async def _publish_exit(self, exit_: AgentExit) -> bool:
-        attributes = self._armed(exit_attributes(exit_))
-        return not self._silent and await self._publisher.publish(attributes)
-
     async def _plan_successor(self, exit_: AgentExit) -> AgentExit:
         policy = self._options.restart
-        if exit_.intentional or policy is None or not _has_credentials():
+        if exit_.intentional or policy is None or not has_credentials():
             return exit_
-        from .succession import plan_successor  # noqa: PLC0415 - off, unless asked for
+        from .succession import Succession  # noqa: PLC0415 - off, unless asked for
 
-        plan = plan_successor(self._ctx.api, self._ctx.job, self._metadata, policy)
-        try:
-            self._successor_metadata = await asyncio.wait_for(plan, self._options.publish_timeout)
-        except Exception as error:  # noqa: BLE001 - whatever the network raises: none is promised
-            log.warning(NO_SUCCESSOR, job_id=self._job_id, why=type(error).__name__)
-        return with_successor(exit_) if self._successor_metadata is not None else exit_
-
-    async def _dispatch_successor(self) -> None:
-        # the worker is gone, which else does it
-        if self._successor_metadata is None:
-            return
-        from .succession import dispatch_successor  # noqa: PLC0415 - off, unless asked for
-
-        sending = dispatch_successor(self._ctx.api, self._ctx.job, self._successor_metadata)
-        try:
-            await asyncio.wait_for(sending, self._options.publish_timeout)
-        except Exception as error:  # noqa: BLE001 - whatever the network raises
-            log.warning(NO_SUCCESSOR, job_id=self._job_id, why=type(error).__name__)
+        self._succession = Succession(self._ctx.api, self._ctx.job, self._metadata, policy)
+        planned = await self._succession.plan(self._options.publish_timeout)
+        return with_successor(exit_) if planned else exit_
 
     def _end_session(self, evidence: Evidence) -> None:
         self._claim(evidence)
@@ -426,7 +396,7 @@ class JobLifecycle:
         log.info(EXIT, **exit_fields(record))
         mark_span(record)
         self._tell_worker("exit", asdict(record))
-        self._tell_app("exit", record)
+        self._hooks.run("exit", record)
         self._tasks.spawn(self._leave_within(self._closing_seconds(record)))
 
     def _closing_seconds(self, record: ExitRecord) -> float | None:
@@ -440,7 +410,7 @@ class JobLifecycle:
         await self.settled()
         self._state = State.CLOSED
         if self._record is not None:
-            self._post(exit_attributes(self._record, State.CLOSED))
+            self._voice.post(exit_attributes(self._record, State.CLOSED))
         if self._options.leave_after is not None and self._record is not None:
             self._shutdown(self._record.reason)
             await self._leave_within(self._options.leave_after)
@@ -475,8 +445,8 @@ class JobLifecycle:
         self._claim(WorkerStopped("drain_timeout"))
         await self.settled()
         until = deadline - self._options.cut_seconds
-        self._run_hooks("last_words", until, self._hooks["last_words"], until - time.time())
-        await self._wait_for_hooks(until - time.time())
+        self._hooks.run("last_words", until, until - time.time())
+        await self._hooks.wait(until - time.time())
         self._shutdown(Reason.DRAIN.value)
         await self._leave_within(self._options.leave_after)
 
@@ -497,21 +467,17 @@ class JobLifecycle:
         except asyncio.CancelledError:
             if not self._ending.done and _compat.worker_is_gone():
                 self._claim(WorkerDied())
-                self._publisher.expect_no_echo()
+                self._voice.expect_no_echo()
                 await self._ending.finish_now()
-                await self._dispatch_successor()
+                if self._succession is not None:  # which else the worker sees to
+                    await self._succession.dispatch(self._options.publish_timeout)
                 with contextlib.suppress(asyncio.CancelledError):  # of the room's own task
                     await self._leave()
                 await self._finish_hooks("")
             raise
 
     async def _finish_hooks(self, _reason: str) -> None:
-        await self._wait_for_hooks(self._options.hook_timeout)
-
-    async def _wait_for_hooks(self, seconds: float) -> None:
-        hooks = self._tasks.running(_HOOK_TASK)
-        if hooks:
-            await asyncio.wait(hooks, timeout=seconds)
+        await self._hooks.wait(self._options.hook_timeout)
 
     # -- small things ------------------------------------------------------------------------------
 
@@ -521,57 +487,14 @@ class JobLifecycle:
         self._state = state
         log.debug(STATE, job_id=self._job_id, state=state.value)
         if deadline is None:
-            self._post(state_attributes(state))
+            self._voice.post(state_attributes(state))
         else:
             window = max(0.0, deadline - time.time())
-            self._post(state_attributes(state, round(deadline * 1000), round(window * 1000)))
-
-    def _post(self, attributes: Mapping[str, str]) -> None:
-        if not self._silent:
-            self._publisher.post(self._armed(attributes))
-
-    def _armed(self, attributes: Mapping[str, str]) -> Mapping[str, str]:
-        """Without a worker half nobody armed the agent: then the first write does."""
-        room = self._room
-        if room.isconnected() and parse(room.local_participant.attributes).managed:
-            return attributes
-        return {**will_attributes(self._job_id), **attributes}
-
-    async def _server_write(self, attributes: Mapping[str, str]) -> None:
-        await self._ctx.api.room.update_participant(self._update(attributes))
-
-    async def _tell_stalled(self, since_ms: int) -> None:
-        # in the watchdog's thread: our own loop hangs, and its connections with it
-        if not self._silent and _has_credentials() and self._room.isconnected():
-            async with api.LiveKitAPI() as lkapi:
-                write = lkapi.room.update_participant(self._update(stalled_attributes(since_ms)))
-                await asyncio.wait_for(write, self._options.publish_timeout)
-
-    def _update(self, attributes: Mapping[str, str]) -> api.UpdateParticipantRequest:
-        return api.UpdateParticipantRequest(
-            room=self._ctx.job.room.name,
-            identity=self._ctx.local_participant_identity,
-            attributes=dict(attributes),
-        )
+            self._voice.post(state_attributes(state, round(deadline * 1000), round(window * 1000)))
 
     def _tell_worker(self, kind: str, body: Mapping[str, object]) -> None:
         if self._send is not None:
             self._send(json.dumps({kind: body}))
-
-    def _tell_app(self, event: Event, argument: object) -> None:
-        self._run_hooks(event, argument, self._hooks[event])
-
-    def _run_hooks(
-        self,
-        event: Event,
-        argument: object,
-        hooks: list[Callable[[Any], object]],
-        seconds: float | None = None,
-    ) -> None:
-        timeout = self._options.hook_timeout if seconds is None else seconds
-        for hook in hooks:
-            coroutine = run_hook(event, hook, argument, timeout=timeout)
-            self._tasks.spawn(coroutine, name=_HOOK_TASK)
 
     def _guarded(self, function: Callable[..., None]) -> Callable[..., None]:
         """Wrap a handler of ours, so that a fault in it is one warning and nothing else."""
@@ -586,17 +509,5 @@ class JobLifecycle:
         return guarded
 
 
-_HOOK_TASK: Final = "lifecycle_hook"
-
-
 def _reason_name(reason: rtc.DisconnectReason.ValueType | None) -> str:
     return rtc.DisconnectReason.Name(reason or rtc.DisconnectReason.UNKNOWN_REASON).lower()
-
-
-def _is_hidden(ctx: JobContext) -> bool:
-    claims = ctx.token_claims()
-    return bool(claims.video and claims.video.hidden)
-
-
-def _has_credentials() -> bool:
-    return all(os.environ.get(f"LIVEKIT_{name}") for name in ("URL", "API_KEY", "API_SECRET"))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable
-from typing import Any, cast, overload
+from typing import TYPE_CHECKING, Any, cast, overload
 
 from livekit.agents import AgentServer, JobRequest
 from livekit.agents.types import NOT_GIVEN, NotGivenOr
 from livekit.agents.utils import is_given
 
 from . import _compat
+from ._arguments import ServerArguments, SessionArguments
 from ._log import ARMED, INTERNAL_ERROR, KEY_RESERVED, TIGHT, log
 from ._plugin import register_plugin
 from .budget import ServerTimes, check_budget
@@ -20,6 +21,9 @@ from .entrypoint import Entrypoint, ManagedEntrypoint, ManagedSessionEnd
 from .lineage import Lineage, join_metadata, split_metadata
 from .options import LifecycleOptions
 from .worker import WorkerLifecycle
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class LifecycleServer(AgentServer):
@@ -45,7 +49,9 @@ class LifecycleServer(AgentServer):
         ```
     """
 
-    def __init__(self, *, lifecycle: LifecycleOptions | None = None, **arguments: Any) -> None:
+    def __init__(
+        self, *, lifecycle: LifecycleOptions | None = None, **arguments: Unpack[ServerArguments]
+    ) -> None:
         """See the class."""
         if not isinstance(lifecycle, (LifecycleOptions, type(None))):
             msg = f"lifecycle is {lifecycle!r}; it must be a LifecycleOptions"
@@ -54,21 +60,24 @@ class LifecycleServer(AgentServer):
         super().__init__(**arguments)
         self._lifecycle = lifecycle or LifecycleOptions()
         self._worker: WorkerLifecycle | None = None
-        self._proxy: str | None = arguments.get("http_proxy") or None
+        proxy = arguments.get("http_proxy", NOT_GIVEN)
+        self._proxy = proxy if is_given(proxy) else None
         self._given = frozenset(arguments)
         check_budget(self._lifecycle, self._times())
         self.on("worker_started", self._start_worker_half)
 
     @overload
-    def rtc_session(self, func: Entrypoint, **arguments: Any) -> Entrypoint: ...
+    def rtc_session(
+        self, func: Entrypoint, **arguments: Unpack[SessionArguments]
+    ) -> Entrypoint: ...
 
     @overload
     def rtc_session(
-        self, func: None = None, **arguments: Any
+        self, func: None = None, **arguments: Unpack[SessionArguments]
     ) -> Callable[[Entrypoint], Entrypoint]: ...
 
     def rtc_session(
-        self, func: Entrypoint | None = None, **arguments: Any
+        self, func: Entrypoint | None = None, **arguments: Unpack[SessionArguments]
     ) -> Entrypoint | Callable[[Entrypoint], Entrypoint]:
         """Register the entrypoint, as ``AgentServer.rtc_session`` does, under the lifecycle.
 
@@ -80,8 +89,8 @@ class LifecycleServer(AgentServer):
         Returns:
             What LiveKit's own returns: the app's function, unchanged.
         """
-        on_request = arguments.pop("on_request", None)
-        on_session_end = arguments.pop("on_session_end", None)
+        arguments["on_request"] = ArmedRequest(arguments.get("on_request"))
+        arguments["on_session_end"] = ManagedSessionEnd(arguments.get("on_session_end"))
 
         def register(entrypoint: Entrypoint) -> Entrypoint:
             options = self._lifecycle.for_job()
@@ -90,13 +99,7 @@ class LifecycleServer(AgentServer):
                 wrapped.adopt(options)
             else:
                 wrapped = ManagedEntrypoint(entrypoint, options, relay=True)
-            AgentServer.rtc_session(
-                self,
-                wrapped,
-                on_request=ArmedRequest(on_request),
-                on_session_end=ManagedSessionEnd(on_session_end),
-                **arguments,
-            )
+            AgentServer.rtc_session(self, wrapped, **arguments)
             return entrypoint
 
         return register(func) if func is not None else register

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import Awaitable
+from typing import TypeVar
 
 from livekit import api
 from livekit.protocol.agent import Job, JobType
@@ -12,6 +15,8 @@ from .contract import parse
 from .dispatch import is_user, judge, list_participants, see_to_agent
 from .lineage import join_metadata, split_metadata
 from .options import RestartPolicy
+
+T = TypeVar("T")
 
 _SOMEBODY_IS_THERE = frozenset({"serving", "starting", "unmanaged"})
 
@@ -72,15 +77,45 @@ async def send_successor(lkapi: api.LiveKitAPI, job: Job, metadata: str) -> None
         log.warning(NO_SUCCESSOR, job_id=job.id, agent_name=job.agent_name, why=status.why)
 
 
-async def dispatch_successor(lkapi: api.LiveKitAPI, job: Job, metadata: str) -> None:
-    """The same for a job that has no time to wait, since its worker is gone.
+class Succession:
+    """The same for a job that can still tell of its crash itself. Never raises.
 
-    Raises:
-        TwirpError: The server refuses, or can't be asked.
+    Args:
+        lkapi: A connection to the server.
+        job: The job.
+        metadata: Its dispatch's, with what was handed down to it.
+        policy: How many are too many.
     """
-    await lkapi.agent_dispatch.create_dispatch(
-        api.CreateAgentDispatchRequest(
-            agent_name=job.agent_name, room=job.room.name, metadata=metadata
+
+    def __init__(
+        self, lkapi: api.LiveKitAPI, job: Job, metadata: str, policy: RestartPolicy
+    ) -> None:
+        self._api = lkapi
+        self._job = job
+        self._metadata = metadata
+        self._policy = policy
+        self._planned: str | None = None
+
+    async def plan(self, seconds: float) -> bool:
+        """Whether a successor is to be sent, found out in so many seconds or not at all."""
+        plan = plan_successor(self._api, self._job, self._metadata, self._policy)
+        self._planned = await self._bounded(plan, seconds)
+        return self._planned is not None
+
+    async def dispatch(self, seconds: float) -> None:
+        """Ask for the one that was planned, once: there is no worker to see to it."""
+        if self._planned is None:
+            return
+        request = api.CreateAgentDispatchRequest(
+            agent_name=self._job.agent_name, room=self._job.room.name, metadata=self._planned
         )
-    )
-    log.info(SUCCESSOR_SENT, job_id=job.id, successor="", verdict="absent")
+        dispatching = self._api.agent_dispatch.create_dispatch(request)
+        if await self._bounded(dispatching, seconds) is not None:
+            log.info(SUCCESSOR_SENT, job_id=self._job.id, successor="", verdict="absent")
+
+    async def _bounded(self, call: Awaitable[T], seconds: float) -> T | None:
+        try:
+            return await asyncio.wait_for(call, seconds)
+        except Exception as error:  # noqa: BLE001 - whatever the network raises: none is promised
+            log.warning(NO_SUCCESSOR, job_id=self._job.id, why=type(error).__name__)
+            return None

@@ -24,6 +24,7 @@ Hook = Literal["published", "unpublished", "nothing"]
 
 CLIENT_TOLD: Final = "the exit within 2 s, then the leave"
 CLIENT_DERIVES: Final = "nothing can be written: readers take it from LiveKit's reason"
+NEVER_THERE: Final = "nothing: the agent was never there"
 HOOK_WORDS: Final[dict[Hook, str]] = {
     "published": "the same",
     "unpublished": "the same, `published=False`",

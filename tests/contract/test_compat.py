@@ -8,6 +8,7 @@ import inspect
 import logging
 import socket
 import types
+from collections.abc import Callable
 from typing import Any, cast, get_args
 
 import pytest
@@ -28,6 +29,7 @@ from livekit.agents.voice.room_io import RoomIO
 
 import livekit_lifecycle
 from livekit_lifecycle import _compat
+from livekit_lifecycle._arguments import ServerArguments, SessionArguments
 from livekit_lifecycle._plugin import LifecyclePlugin, register_plugin
 from livekit_lifecycle.budget import ENTRYPOINT_SECONDS, SESSION_CLOSE_SECONDS
 
@@ -143,6 +145,18 @@ def test_the_servers_times_are_in_reach() -> None:
     given = {"drain_timeout": 7, "shutdown_process_timeout": 8.0, "session_end_timeout": 9.0}
     server = AgentServer(**given)  # type: ignore[arg-type]
     assert _compat.server_times(server) == given, f"{CHANGED}: server_times"
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [(ServerArguments, AgentServer.__init__), (SessionArguments, AgentServer.rtc_session)],
+)
+def test_type_checkers_know_livekits_own_arguments(ours: type, theirs: Callable[..., Any]) -> None:
+    taken = set(inspect.signature(theirs).parameters) - {"self", "func"}
+    newer = {"preload_modules"}  # than the lowest livekit-agents
+    assert set(ours.__annotations__) - newer <= taken <= set(ours.__annotations__), (
+        "livekit-agents changed its arguments: adapt livekit_lifecycle/_arguments.py"
+    )
 
 
 def test_whether_jobs_run_in_threads_is_known() -> None:

@@ -11,8 +11,18 @@ import pytest
 
 from livekit_lifecycle import reader
 from scripts.livekit_server import LiveKitServer
-from tests.endings import ending
-from tests.harness import Call, Client, Seen, Worker, call, dispatch, running_worker, words
+from tests.endings import NEVER_THERE, ending
+from tests.harness import (
+    Call,
+    Client,
+    Seen,
+    Worker,
+    call,
+    dispatch,
+    running_worker,
+    server_api,
+    words,
+)
 
 SOON = 2.0
 """Generous for a machine under load; `make bench` shows the real figures."""
@@ -58,7 +68,7 @@ async def test_an_exception_right_after_the_start(
 @ending(
     "exception/PhoneBoothError",
     "the entrypoint raises before it connects",
-    client="nothing: the agent was never there",
+    client=NEVER_THERE,
     hook="unpublished",
     written=False,
 )
@@ -75,6 +85,52 @@ async def test_an_exception_before_connect_reaches_the_workers_hook(
         )
         assert line["job"].startswith("AJ_")
         assert observer.seen == []
+    finally:
+        await observer.aclose()
+
+
+@ending(
+    "exception/ConnectError",
+    "the connect to the room fails",
+    client=NEVER_THERE,
+    hook="unpublished",
+    written=False,
+)
+async def test_a_connect_that_fails(livekit_server: LiveKitServer, worker: Worker) -> None:
+    room = f"room-{time.monotonic_ns()}"
+    observer = Client(livekit_server, room, "observer")
+    await observer.connect()
+    try:
+        await dispatch(livekit_server, room, worker.name, {"bad_connect": True})
+        started = await worker.wait_for_log("actor_starts", metadata='{"bad_connect": true}')
+        line = await worker.wait_for_log("worker_hook", job=started["job"])
+        assert line["seen"] == ["crash", "exception", "ConnectError", False]
+        assert observer.seen == []
+    finally:
+        await observer.aclose()
+
+
+@ending(
+    "removed/job_terminated",
+    "DeleteDispatch of a job that never joined",
+    client=NEVER_THERE,
+    hook="unpublished",
+    written=False,
+)
+async def test_a_job_that_never_joins(livekit_server: LiveKitServer, worker: Worker) -> None:
+    room = f"room-{time.monotonic_ns()}"
+    observer = Client(livekit_server, room, "observer")
+    await observer.connect()
+    try:
+        await dispatch(livekit_server, room, worker.name, {"never_joins": True})
+        started = await worker.wait_for_log("actor_starts", metadata='{"never_joins": true}')
+        async with server_api(livekit_server) as lkapi:
+            for made in await lkapi.agent_dispatch.list_dispatch(room_name=room):
+                await lkapi.agent_dispatch.delete_dispatch(made.id, room)
+        line = await worker.wait_for_log("worker_hook", job=started["job"])
+        assert line["seen"] == ["intentional", "removed", "job_terminated", False]
+        assert observer.seen == []
+        assert not worker.log("lifecycle.internal_error")
     finally:
         await observer.aclose()
 

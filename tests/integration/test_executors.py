@@ -69,6 +69,7 @@ async def test_in_threads(
             assert exit_.at <= left.at
             line = await worker.wait_for_log("worker_hook", job=made.job)
             assert line["seen"] == [*expected[:3], True]
+            assert len(worker.log("lifecycle.jobs_in_threads")) == 1
 
 
 async def test_in_threads_the_cut_at_a_drains_end_has_a_name(

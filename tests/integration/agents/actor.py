@@ -199,6 +199,10 @@ class PhoneBoothError(Exception):
 async def entrypoint(ctx: JobContext) -> None:
     how = json.loads(ctx.job.metadata or "{}")
     logger.info("actor_starts", extra={"job": ctx.job.id, "metadata": ctx.job.metadata})
+    if how.get("never_joins"):
+        return
+    if how.get("bad_connect"):
+        await ctx.room.connect("ws://127.0.0.1:9", "no token")
     if how.get("new_logging"):
         new_logging()
     if how.get("raise") == "before_connect":

@@ -118,7 +118,7 @@ async def test_idle_processes_that_die_cost_no_call(livekit_server: LiveKitServe
         processes = [psutil.Process(pid) for pid in (one, two)]
         for process in processes:
             process.kill()
-        await worker.wait_for_log("lifecycle.idle_process_died", exitcode=-signal.SIGKILL)
+        await worker.wait_for_log("lifecycle.idle_process_died", reason="killed", detail="SIGKILL")
         _, alive = await asyncio.to_thread(psutil.wait_procs, processes, 10)
         assert not alive
         assert not worker.log("worker_hook"), "nobody's job ended"
