@@ -6,6 +6,7 @@ python -m livekit.agents start examples/web_agent.py
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 
@@ -19,7 +20,7 @@ TOPIC = "demo.end"
 server = LifecycleServer(
     drain_timeout=int(os.environ.get("DRAIN_TIMEOUT", "20")),
     num_idle_processes=1,
-    load_fnc=lambda: 0.0,  # so that a busy laptop takes the call too
+    load_threshold=math.inf,  # so that a busy laptop takes the call too
     host="127.0.0.1",
     port=0,
 )

@@ -10,6 +10,7 @@ import asyncio
 import json
 import logging
 import logging.config
+import math
 import os
 import signal
 import sys
@@ -81,6 +82,8 @@ def make_server() -> AgentServer:
     common: dict[str, Any] = {
         "num_idle_processes": int(os.environ.get("ACTOR_IDLE", "1")),
         "load_fnc": lambda: 0.0,
+        # else LiveKit, while it launches a job, may refuse others for the next 2.5 s
+        "load_threshold": math.inf,
         "port": 0,
         "host": "127.0.0.1",
         "drain_timeout": int(os.environ.get("ACTOR_DRAIN_TIMEOUT", "3600")),
