@@ -137,7 +137,8 @@ async def ensure_agent(  # noqa: PLR0913 - named by keyword, each with a default
         room: Name of the room. It is made if it does not exist; make it before, if it needs
             settings of its own.
         agent_name: The name that the agent is dispatched by.
-        metadata: For the agent's job, if one is dispatched.
+        metadata: For the agent's job, if one is dispatched. Where it takes over from a zombie, that
+            one's job id travels behind it in the dispatch; ``ctx.job.metadata`` is what is given.
         timeout: Seconds to wait altogether, to which the last look at the room may add what the
             server takes to answer, and 2 s if an agent is silent; 0: dispatch if need be, and
             don't wait.

@@ -342,7 +342,9 @@ class JobLifecycle:
             self._tasks.spawn(self._make_way_for_elders())
 
     def _look_for_successor(self, one: rtc.RemoteParticipant) -> None:
-        if is_agent(one.kind, one.attributes) and parse(one.attributes).previous == self._job_id:
+        status = parse(one.attributes)
+        takes_over = status.previous == self._job_id and status.exit is None
+        if takes_over and is_agent(one.kind, one.attributes):
             # we were taken for dead, and somebody was sent in our place
             self._tasks.spawn(self._make_way(Replaced("successor")))
 

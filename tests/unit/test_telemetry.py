@@ -34,6 +34,13 @@ def counted() -> float:
     return REGISTRY.get_sample_value(telemetry.METRIC, labels) or 0.0
 
 
+def test_processes_that_die_without_a_job_are_counted_apart() -> None:
+    labels = {"reason": "killed", "detail": "SIGKILL"}
+    before = REGISTRY.get_sample_value(telemetry.IDLE_METRIC, labels) or 0.0
+    telemetry.count_idle_death(record())
+    assert REGISTRY.get_sample_value(telemetry.IDLE_METRIC, labels) == before + 1
+
+
 def test_each_ending_is_counted() -> None:
     before = counted()
     telemetry.count_exit(record())
