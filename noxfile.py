@@ -7,7 +7,9 @@ import nox
 PYTHONS = ["3.10", "3.11", "3.12", "3.13"]
 LOWEST, NEWEST = "livekit-agents==1.8.6", "livekit-agents>=1.8.6,<1.9"
 FAST = ("tests/unit", "tests/property", "tests/contract")
-MAIN = ("tests/integration/test_goodbyes.py", "tests/integration/test_crashes.py")
+MAIN = tuple(
+    f"tests/integration/test_{name}.py" for name in ("goodbyes", "crashes", "hangs", "restart")
+)
 
 nox.options.default_venv_backend = "venv"
 nox.options.sessions = ["fast", "lowest"]
