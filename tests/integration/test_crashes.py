@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import time
+from typing import Any
 
 import pytest
 
@@ -34,6 +36,14 @@ async def crash(made: Call, at: float) -> tuple[Seen, Seen]:
     assert exit_.at - at < SOON
     assert not any("secret text" in str(seen) for seen in made.observer.seen)
     return exit_, left
+
+
+async def job_in(server: LiveKitServer, worker: Worker, room: str, **how: Any) -> str:
+    """Dispatch an actor that may never join; its job's id."""
+    how["room"] = room
+    await dispatch(server, room, worker.name, how)
+    started = await worker.wait_for_log("actor_starts", metadata=json.dumps(how))
+    return str(started["job"])
 
 
 @ending("exception/PhoneBoothError", "the entrypoint raises while it waits")
@@ -79,11 +89,9 @@ async def test_an_exception_before_connect_reaches_the_workers_hook(
     observer = Client(livekit_server, room, "observer")
     await observer.connect()
     try:
-        await dispatch(livekit_server, room, worker.name, {"raise": "before_connect"})
-        line = await worker.wait_for_log(
-            "worker_hook", seen=["crash", "exception", "PhoneBoothError", False]
-        )
-        assert line["job"].startswith("AJ_")
+        job = await job_in(livekit_server, worker, room, **{"raise": "before_connect"})
+        line = await worker.wait_for_log("worker_hook", job=job)
+        assert line["seen"] == ["crash", "exception", "PhoneBoothError", False]
         assert observer.seen == []
     finally:
         await observer.aclose()
@@ -101,9 +109,8 @@ async def test_a_connect_that_fails(livekit_server: LiveKitServer, worker: Worke
     observer = Client(livekit_server, room, "observer")
     await observer.connect()
     try:
-        await dispatch(livekit_server, room, worker.name, {"bad_connect": True})
-        started = await worker.wait_for_log("actor_starts", metadata='{"bad_connect": true}')
-        line = await worker.wait_for_log("worker_hook", job=started["job"])
+        job = await job_in(livekit_server, worker, room, bad_connect=True)
+        line = await worker.wait_for_log("worker_hook", job=job)
         assert line["seen"] == ["crash", "exception", "ConnectError", False]
         assert observer.seen == []
     finally:
@@ -122,12 +129,11 @@ async def test_a_job_that_never_joins(livekit_server: LiveKitServer, worker: Wor
     observer = Client(livekit_server, room, "observer")
     await observer.connect()
     try:
-        await dispatch(livekit_server, room, worker.name, {"never_joins": True})
-        started = await worker.wait_for_log("actor_starts", metadata='{"never_joins": true}')
+        job = await job_in(livekit_server, worker, room, never_joins=True)
         async with server_api(livekit_server) as lkapi:
             for made in await lkapi.agent_dispatch.list_dispatch(room_name=room):
                 await lkapi.agent_dispatch.delete_dispatch(made.id, room)
-        line = await worker.wait_for_log("worker_hook", job=started["job"])
+        line = await worker.wait_for_log("worker_hook", job=job)
         assert line["seen"] == ["intentional", "removed", "job_terminated", False]
         assert observer.seen == []
         assert not worker.log("lifecycle.internal_error")
