@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import tempfile
 from collections.abc import Iterator
@@ -13,6 +14,27 @@ from blockbuster import blockbuster_ctx
 from scripts.livekit_server import LiveKitServer, MissingServerError, running
 from tests.harness import Worker, running_worker
 from tests.lacking import lacking
+from tests.tidy import Complaints, leftovers, mark_this_run, take_complaints
+
+
+@pytest.fixture(autouse=True, scope="session")
+def nothing_is_left() -> Iterator[None]:
+    """Fail a run that leaves something behind; made first, so it looks when all else is undone."""
+    run = mark_this_run()
+    handler = Complaints()
+    logging.getLogger("asyncio").addHandler(handler)
+    yield
+    left = leftovers(run)
+    logging.getLogger("asyncio").removeHandler(handler)
+    assert not left, "\n".join(["left behind:", *left])
+
+
+@pytest.fixture(autouse=True)
+def nothing_was_forgotten() -> Iterator[None]:
+    """Fail a test whose processes, or this one, complain of what was never closed."""
+    yield
+    forgotten = take_complaints()
+    assert not forgotten, "\n".join(["never closed:", *forgotten])
 
 
 @pytest.fixture(autouse=True)

@@ -24,6 +24,7 @@ from livekit import api, rtc
 
 from livekit_lifecycle import AgentExit, parse
 from scripts.livekit_server import LiveKitServer
+from tests.tidy import complain_of
 
 ROOT = Path(__file__).resolve().parent.parent
 ACTOR = ROOT / "tests" / "integration" / "agents" / "actor.py"
@@ -215,6 +216,7 @@ class Worker:
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
+            complain_of(line.rstrip(), self.name)
             try:
                 entry = json.loads(line)
             except ValueError:
