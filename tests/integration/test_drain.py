@@ -92,6 +92,7 @@ async def test_when_the_window_is_over_the_cut_has_a_name(
                 await worker.wait_for_log(
                     "shutdown_callback", job=made.job, why="parent process shutdown"
                 )
+                await worker.wait_for_log("worker_hook", job=made.job)
 
 
 @ending("drain/shutdown", "a worker in dev mode, which does not drain, is stopped")
@@ -106,6 +107,7 @@ async def test_a_stop_without_a_drain_is_named_before_the_jobs_are_cut(
                 exit_, left = await made.ending()
                 assert words(exit_) == ("intentional", "drain", "shutdown", "rejoin")
                 assert exit_.at <= left.at
+                await worker.wait_for_log("worker_hook", job=made.job)
 
 
 @ending("close_on_disconnect/user_left", "the user hangs up during a drain")
@@ -122,6 +124,7 @@ async def test_a_user_who_hangs_up_during_a_drain_ended_it(
                 "user_left",
                 "end",
             )
+            await worker.wait_for_log("worker_hook", job=made.job)
 
 
 async def test_a_job_that_joins_its_room_after_the_signal_is_told_too(
@@ -195,6 +198,7 @@ async def test_with_a_kill_grace_everybody_is_told_before_the_kill(
                 assert words(exit_) == ("intentional", "drain", "drain_timeout", "rejoin")
                 assert exit_.at - at < 10
                 assert left.at - at < 10
+                await worker.wait_for_log("worker_hook", job=made.job)
 
 
 @ending(

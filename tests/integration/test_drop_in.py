@@ -194,6 +194,7 @@ async def test_the_dispatch_is_deleted(livekit_server: LiveKitServer) -> None:
             exit_, left = await made.ending()
             assert words(exit_) == ("intentional", "removed", "job_terminated", "end")
             assert exit_.at <= left.at
+            await worker.wait_for_log("worker_hook", job=made.job)
 
 
 async def test_without_the_right_to_write_the_server_api_is_the_second_way(
