@@ -100,7 +100,7 @@ async def test_a_stop_without_a_drain_is_named_before_the_jobs_are_cut(
     livekit_server: LiveKitServer,
 ) -> None:
     # dev mode does not drain
-    with running_worker(livekit_server, arguments=["--dev"]) as worker:
+    with running_worker(livekit_server, arguments=["--dev", "--log-format", "json"]) as worker:
         async with call(livekit_server, worker) as one, call(livekit_server, worker) as two:
             worker.signal(signal.SIGTERM)
             for made in (one, two):
