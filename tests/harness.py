@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -217,13 +218,10 @@ class Worker:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             complain_of(line.rstrip(), self.name)
-            try:
-                entry = json.loads(line)
-            except ValueError:
-                entry = {"message": line.rstrip()}
+            entry = _entry(line.rstrip())
             with self._changed:
                 self.raw.append(line.rstrip())
-                self.lines.append(entry if isinstance(entry, dict) else {"message": str(entry)})
+                self.lines.append(entry)
                 self._changed.notify_all()
         with self._changed:
             self._changed.notify_all()
@@ -293,6 +291,17 @@ class Worker:
         self._reader.join(timeout=5)
         if self._process.stdout is not None:
             self._process.stdout.close()
+
+
+def _entry(line: str) -> dict[str, Any]:
+    """A log line as its message and fields: JSON or, in dev mode, in colours."""
+    coloured = re.fullmatch(r".* - \w+ +\S+ - (.*?)(?: (\{.*\}))?", re.sub(r"\x1b\[\d*m", "", line))
+    message, fields = coloured.groups() if coloured else (line, line)
+    try:
+        entry = json.loads(fields or "{}")
+    except ValueError:
+        entry = None
+    return {"message": message, **entry} if isinstance(entry, dict) else {"message": line}
 
 
 def _fits(line: Mapping[str, Any], message: str, fields: Mapping[str, Any]) -> bool:
