@@ -25,6 +25,12 @@ from .presets import ROOM_MARGIN, LifecycleRoomOptions
 BYE: Final = "lifecycle.bye"
 """The RPC that a client calls before a leave that is meant: then nobody waits for it."""
 
+OWN_LINK_SETTLE: Final = 10.0
+"""Seconds that users have to be back after the agent's own link broke: so long a client needs.
+
+While it is broken, LiveKit tells of a leave of everybody, and of joins only once it is back.
+"""
+
 _NOT_THE_USER: Final = 403
 _SHORTEST_GRACE: Final = 0.1
 
@@ -66,7 +72,9 @@ class Attendance:
         self._shown: tuple[State, float | None] = (State.STARTING, None)
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
+        self._unsure: dict[str, str] = {}  # who left while our own link was broken, and the reason
         self._step = guarded(self._apply)
+        self._settle = guarded(self._settle_unsure)
         self._handlers: list[tuple[Any, str, Callable[..., None]]] = [
             (room, "connection_state_changed", guarded(self._on_connection_state)),
             (room, "participant_connected", guarded(self._on_joined)),
@@ -102,6 +110,9 @@ class Attendance:
         for participant in self._room.remote_participants.values():
             self._on_joined(participant)
         self._step([])
+        if self._unsure:
+            left = max(0.0, OWN_LINK_SETTLE - self._grace.seconds)
+            self._loop.call_later(left, self._settle)
 
     def _fit_grace_into_room(self) -> None:
         closes_after = self._room.departure_timeout
@@ -118,11 +129,21 @@ class Attendance:
             )
 
     def _on_joined(self, participant: rtc.RemoteParticipant) -> None:
+        self._unsure.pop(participant.identity, None)
         if self._may_be_user(participant):
             self._step(self._grace.joined(participant.identity, self._loop.time()))
 
+    def _settle_unsure(self) -> None:
+        unsure, self._unsure = self._unsure, {}
+        for identity, reason in unsure.items():
+            self._step(self._grace.left(identity, reason, self._loop.time()))
+
     def _on_left(self, participant: rtc.RemoteParticipant) -> None:
         reason = participant.disconnect_reason or rtc.DisconnectReason.UNKNOWN_REASON
+        if self._room.connection_state == rtc.ConnectionState.CONN_RECONNECTING:
+            # it is we who are away. Where we don't come back, LiveKit's word for that follows.
+            self._unsure[participant.identity] = rtc.DisconnectReason.Name(reason).lower()
+            return
         if self._closes_at_once and reason in DEFAULT_CLOSE_ON_DISCONNECT_REASONS:
             return  # LiveKit closes the session in this very moment: nobody is waited for
         name = rtc.DisconnectReason.Name(reason).lower()

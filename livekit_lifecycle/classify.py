@@ -236,6 +236,8 @@ def _session_closed(evidence: SessionClosed) -> AgentExit:
 def _user_gone(reason: str, *, said_bye: bool = False) -> AgentExit:
     if reason == "room_deleted":
         return _verdict(Reason.ROOM_CLOSED, "deleted")
+    if reason == "server_shutdown":
+        return _verdict(Reason.SERVER_SHUTDOWN)
     detail = "user_bye" if said_bye else _USER_LEFT.get(reason, "user_left")
     return _verdict(Reason.CLOSE_ON_DISCONNECT, detail)
 

@@ -71,7 +71,7 @@ async def test_an_agent_goes_on_when_the_node_of_its_room_dies(nodes: Nodes) -> 
             try:
                 agent = await back.wait_for(is_serving)
                 assert agent.attributes["lifecycle.job"] == made.job
-                await worker.wait_for_log("grace_hook", job=made.job, event="returned")
+                await worker.wait_for_log("saw_join", who="user", room=made.room)
                 made.user = back
                 assert (await made.do("nothing"))["pid"] == pid
                 assert saw_no_ending(made)
@@ -129,7 +129,7 @@ async def test_an_agent_outlives_a_restart_of_its_node(nodes: Nodes) -> None:
         ):
             await asyncio.to_thread(workers_node.restart)
             for made in (one, other):
-                await worker.wait_for_log("grace_hook", 40, job=made.job, event="returned")
+                await worker.wait_for_log("saw_join", 40, who="user", room=made.room)
                 late = Client(clients_node, made.room, "late")
                 await late.connect()
                 try:

@@ -83,6 +83,8 @@ ROWS: list[tuple[Evidence, str, str, str, str]] = [
     (UserGone("sip_trunk_failure"), "intentional", "close_on_disconnect", "user_left", "end"),
     (UserGone("user_rejected"), "intentional", "close_on_disconnect", "user_rejected", "end"),
     (UserGone("participant_removed"), "intentional", "close_on_disconnect", "user_removed", "end"),
+    (UserGone("room_deleted"), "intentional", "room_closed", "deleted", "end"),
+    (UserGone("server_shutdown"), "intentional", "server_shutdown", "", "end"),
     (UserGone(said_bye=True), "intentional", "close_on_disconnect", "user_bye", "end"),
     (LimitReached("grace"), "intentional", "timeout", "grace", "end"),
     (LimitReached("max_duration"), "intentional", "timeout", "max_duration", "end"),
