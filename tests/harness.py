@@ -255,6 +255,26 @@ class Worker:
                     raise AssertionError(msg)
                 self._changed.wait(min(left, 0.5))
 
+    async def wait_for_logs(
+        self, message: str, count: int, timeout: float = 15.0, **fields: Any
+    ) -> list[dict[str, Any]]:
+        """As many log lines that fit, those included that were there before.
+
+        Raises:
+            AssertionError: There are fewer in time.
+        """
+
+        def wait() -> bool:
+            with self._changed:
+                return self._changed.wait_for(
+                    lambda: len(self.log(message, **fields)) >= count, timeout
+                )
+
+        enough = await asyncio.to_thread(wait)
+        found = self.log(message, **fields)
+        assert enough, f"{len(found)} log lines {message!r} {fields} in {timeout} s, not {count}"
+        return found
+
     async def wait_for_news(self, timeout: float = 15.0) -> None:
         """Wait for the next log line, whichever.
 

@@ -15,7 +15,7 @@ import pytest
 from livekit_lifecycle.reader import AgentWatcher, watch
 from scripts.livekit_server import LiveKitServer, MissingServerError, running, running_cluster
 from tests.endings import CLIENT_DERIVES, ending
-from tests.harness import Call, Client, Worker, call, is_serving, running_worker, words
+from tests.harness import Call, Client, call, is_serving, running_worker, words
 from tests.lacking import lacking
 
 GIVES_UP_WITHIN = 40.0
@@ -34,12 +34,6 @@ def nodes() -> Iterator[Nodes]:
             yield two
     except MissingServerError as missing:
         lacking(str(missing))
-
-
-async def registered_again(worker: Worker) -> None:
-    deadline = time.monotonic() + REGISTERS_WITHIN
-    while len(worker.log("registered worker")) < 2:
-        await worker.wait_for_news(deadline - time.monotonic())
 
 
 def saw_no_ending(made: Call) -> bool:
@@ -115,7 +109,7 @@ async def test_a_link_that_does_not_come_back_is_a_crash(nodes: Nodes) -> None:
             assert await end_of(watchers[1], other.job) == "unclear"
         assert worker.returncode is None
         await asyncio.to_thread(workers_node.restart)
-        await registered_again(worker)
+        await worker.wait_for_logs("registered worker", 2, REGISTERS_WITHIN)
         async with call(clients_node, worker) as fresh:
             await fresh.do("nothing")
 
@@ -141,7 +135,7 @@ async def test_an_agent_outlives_a_restart_of_its_node(nodes: Nodes) -> None:
                     assert words(exit_) == ("intentional", "completed", "done", "end")
                 finally:
                     await late.aclose()
-        await registered_again(worker)
+        await worker.wait_for_logs("registered worker", 2, REGISTERS_WITHIN)
 
 
 @ending(

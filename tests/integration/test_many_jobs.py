@@ -18,13 +18,23 @@ from tests.harness import Call, Client, Worker, call, dispatch, is_serving, runn
 pytestmark = pytest.mark.timeout(300)  # twenty jobs start one after the other
 
 JOBS = 20
+IDLE = 2
 # nothing to listen to: twenty idle VADs would be all that is measured
 QUIET = {"options": {"audio_input": False}}
 
 
 @pytest.fixture
+def slower() -> float:
+    """How much longer all takes where others want the same processors, taken before our own jobs.
+
+    The promise is one for a machine that has nothing else to do.
+    """
+    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
+@pytest.fixture
 def worker(livekit_server: LiveKitServer) -> Iterator[Worker]:
-    with running_worker(livekit_server, environment={"ACTOR_IDLE": "2"}) as running_one:
+    with running_worker(livekit_server, environment={"ACTOR_IDLE": str(IDLE)}) as running_one:
         yield running_one
 
 
@@ -43,25 +53,27 @@ async def twenty_calls(server: LiveKitServer, worker: Worker) -> AsyncIterator[l
             job = agent.attributes["lifecycle.job"]
             calls.append(Call(server, worker, room, observer, observer, agent.identity, job))
         assert len({made.job for made in calls}) == JOBS
+        # the next idle processes are made by now: they would take the time of what is measured
+        await worker.wait_for_logs("process initialized", JOBS + IDLE)
         yield calls
 
 
 async def test_the_last_of_twenty_rooms_hears_of_a_drain_within_a_second(
-    livekit_server: LiveKitServer, worker: Worker
+    slower: float, livekit_server: LiveKitServer, worker: Worker
 ) -> None:
     async with twenty_calls(livekit_server, worker) as calls:
         at = worker.signal(signal.SIGTERM)
         notices = await asyncio.gather(
             *(made.observer.wait_for(lambda s: "lifecycle.drain" in s.attributes) for made in calls)
         )
-        assert max(seen.at for seen in notices) - at < 1.0
+        assert max(seen.at for seen in notices) - at < 1.0 * slower
         for made, seen in zip(calls, notices, strict=True):
             assert seen.attributes["lifecycle.job"] == made.job
             assert seen.exit is None
 
 
 async def test_twenty_jobs_killed_at_once_are_each_marked_with_their_own_end(
-    livekit_server: LiveKitServer, worker: Worker
+    slower: float, livekit_server: LiveKitServer, worker: Worker
 ) -> None:
     async with twenty_calls(livekit_server, worker) as calls:
         pids = [(await made.do("nothing"))["pid"] for made in calls]
@@ -69,13 +81,13 @@ async def test_twenty_jobs_killed_at_once_are_each_marked_with_their_own_end(
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
         endings = await asyncio.gather(*(made.ending() for made in calls))
-        assert max(exit_.at for exit_, _ in endings) - at < 2.0
+        assert max(exit_.at for exit_, _ in endings) - at < 2.0 * slower
         for made, (exit_, left) in zip(calls, endings, strict=True):
             assert words(exit_) == ("crash", "killed", "SIGKILL", "rejoin")
             assert exit_.attributes["lifecycle.job"] == made.job
-            assert left.at - at < 4, "put out, not left for the server's time-out"
-            line = await worker.wait_for_log("worker_hook", job=made.job)
-            assert line["seen"] == ["crash", "killed", "SIGKILL", True]
-        assert len(worker.log("worker_hook")) == JOBS
+            assert left.at - at < 4 * slower, "put out, not left for the server's time-out"
+        told = await worker.wait_for_logs("worker_hook", JOBS)
+        assert sorted(line["job"] for line in told) == sorted(made.job for made in calls)
+        assert all(line["seen"] == ["crash", "killed", "SIGKILL", True] for line in told)
         async with call(livekit_server, worker) as fresh:
             await fresh.do("nothing")
