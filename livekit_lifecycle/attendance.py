@@ -28,7 +28,7 @@ BYE: Final = "lifecycle.bye"
 OWN_LINK_SETTLE: Final = 10.0
 """Seconds that users have to be back after the agent's own link broke: so long a client needs.
 
-While it is broken, LiveKit tells of a leave of everybody, and of joins only once it is back.
+While it is broken, LiveKit tells of a leave of everybody, and of joins about when it is back.
 """
 
 _NOT_THE_USER: Final = 403
@@ -134,6 +134,8 @@ class Attendance:
             self._step(self._grace.joined(participant.identity, self._loop.time()))
 
     def _settle_unsure(self) -> None:
+        if self._room.connection_state == rtc.ConnectionState.CONN_RECONNECTING:
+            return  # broken once more: those are judged 10 s after it is back again
         unsure, self._unsure = self._unsure, {}
         for identity, reason in unsure.items():
             self._step(self._grace.left(identity, reason, self._loop.time()))
