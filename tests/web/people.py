@@ -10,6 +10,7 @@ from playwright.async_api import Page, expect
 
 from scripts.page_stage import Puppet
 
+A = TypeVar("A")
 T = TypeVar("T")
 
 ENDS = ("Crashed", "Ended on purpose", "Not clear", "Left")
@@ -62,15 +63,15 @@ Visit = Callable[..., Awaitable[Visitor]]
 Hire = Callable[..., Awaitable[Puppet]]
 
 
-async def gather_some(wanted: Iterable[Awaitable[T]]) -> list[T]:
-    """All of them, a few at a time: twenty pages that load at once outlast time-outs."""
+async def gather_some(do: Callable[[A], Awaitable[T]], over: Iterable[A]) -> list[T]:
+    """Do it with all of them, a few at a time: pages that load all at once outlast time-outs."""
     few = asyncio.Semaphore(4)
 
-    async def one(awaitable: Awaitable[T]) -> T:
+    async def one(argument: A) -> T:
         async with few:
-            return await awaitable
+            return await do(argument)
 
-    return await asyncio.gather(*map(one, wanted))
+    return await asyncio.gather(*map(one, over))
 
 
 async def in_call(visit: Visit, site: str, room: str, **how: int) -> Visitor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 from livekit import rtc
@@ -51,7 +52,7 @@ async def test_the_pages_own_reconnect_is_no_end(
     site: str, visit: Visit, hire: Hire, room_name: str, scenario: str
 ) -> None:
     await hire()
-    visitors = await gather_some(in_call(visit, site, room_name) for _ in range(PAGES))
+    visitors = await gather_some(lambda _: in_call(visit, site, room_name), range(PAGES))
 
     async def reconnect(one: Visitor) -> None:
         for times in range(1, RUNS // PAGES + 1):
@@ -74,7 +75,7 @@ async def test_an_agent_that_leaves_in_the_middle_of_it_has_not_crashed(
         agent = await hire(room=room)
         return Call(room, await in_call(visit, site, room), agent)
 
-    async def succeed(call: Call, times: int) -> None:
+    async def succeed(times: int, call: Call) -> None:
         call.agent = await hire(f"AJ_{times}", room=call.room)
         await call.visitor.says("With you")
 
@@ -88,11 +89,11 @@ async def test_an_agent_that_leaves_in_the_middle_of_it_has_not_crashed(
         await call.agent.leave()
         return await call.visitor.verdict()
 
-    calls = await gather_some(begin(i) for i in range(PAGES))
+    calls = await gather_some(begin, range(PAGES))
     # half of them from its first moment on, half of them once it seems over but has not settled
     for times, (start, goodbye) in enumerate([(0, False), (1, True), (1, False), (0, True)]):
         if times:
-            await gather_some(succeed(call, times) for call in calls)
+            await gather_some(partial(succeed, times), calls)
         runs = [run(one, start + 0.1 * i, goodbye=goodbye) for i, one in enumerate(calls)]
         told = set(await asyncio.gather(*runs))
         # of a goodbye it depends on what still came through before it left

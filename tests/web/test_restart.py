@@ -52,7 +52,7 @@ async def test_a_servers_restart_is_no_crash(
         await hire(room=room)
         return await in_call(visit, site, room)
 
-    visitors = await gather_some(begin(i) for i in range(PAGES))
+    visitors = await gather_some(begin, range(PAGES))
     for times, outage in enumerate(OUTAGES, 1):
         await asyncio.to_thread(server.kill)
         await asyncio.gather(*(v.has_said("Reconnecting", times, timeout=30) for v in visitors))
