@@ -443,6 +443,19 @@ async def call(
         await asyncio.gather(made.user.aclose(), made.observer.aclose())
 
 
+@contextlib.asynccontextmanager
+async def in_room(
+    server: LiveKitServer, identity: str, *, room: str = "", kind: str = "standard"
+) -> AsyncIterator[Client]:
+    """A client in a room, in one of its own if none is named."""
+    client = Client(server, room or f"room-{uuid.uuid4().hex[:10]}", identity)
+    try:
+        await client.connect(kind=kind)
+        yield client
+    finally:
+        await client.aclose()
+
+
 async def do(client: Client, worker: Worker, agent: str, act: str, **order: Any) -> dict[str, Any]:
     """Tell an actor what to do; returns when it does it."""
     number = uuid.uuid4().hex

@@ -16,11 +16,11 @@ from scripts.livekit_server import LiveKitServer
 from tests.endings import NEVER_THERE, ending
 from tests.harness import (
     Call,
-    Client,
     Seen,
     Worker,
     call,
     dispatch,
+    in_room,
     running_worker,
     server_api,
     words,
@@ -64,15 +64,10 @@ async def test_an_exception_while_the_entrypoint_waits(
 async def test_an_exception_right_after_the_start(
     livekit_server: LiveKitServer, worker: Worker
 ) -> None:
-    room = f"room-{time.monotonic_ns()}"
-    observer = Client(livekit_server, room, "observer")
-    await observer.connect()
-    try:
-        await dispatch(livekit_server, room, worker.name, {"raise": "after_start"})
+    async with in_room(livekit_server, "observer") as observer:
+        await dispatch(livekit_server, observer.room_name, worker.name, {"raise": "after_start"})
         exit_ = await observer.wait_for(lambda s: s.exit is not None)
         assert words(exit_) == ("crash", "exception", "PhoneBoothError", "rejoin")
-    finally:
-        await observer.aclose()
 
 
 @ending(
@@ -85,16 +80,13 @@ async def test_an_exception_right_after_the_start(
 async def test_an_exception_before_connect_reaches_the_workers_hook(
     livekit_server: LiveKitServer, worker: Worker
 ) -> None:
-    room = f"room-{time.monotonic_ns()}"
-    observer = Client(livekit_server, room, "observer")
-    await observer.connect()
-    try:
-        job = await job_in(livekit_server, worker, room, **{"raise": "before_connect"})
+    async with in_room(livekit_server, "observer") as observer:
+        job = await job_in(
+            livekit_server, worker, observer.room_name, **{"raise": "before_connect"}
+        )
         line = await worker.wait_for_log("worker_hook", job=job)
         assert line["seen"] == ["crash", "exception", "PhoneBoothError", False]
         assert observer.seen == []
-    finally:
-        await observer.aclose()
 
 
 @ending(
@@ -105,16 +97,11 @@ async def test_an_exception_before_connect_reaches_the_workers_hook(
     written=False,
 )
 async def test_a_connect_that_fails(livekit_server: LiveKitServer, worker: Worker) -> None:
-    room = f"room-{time.monotonic_ns()}"
-    observer = Client(livekit_server, room, "observer")
-    await observer.connect()
-    try:
-        job = await job_in(livekit_server, worker, room, bad_connect=True)
+    async with in_room(livekit_server, "observer") as observer:
+        job = await job_in(livekit_server, worker, observer.room_name, bad_connect=True)
         line = await worker.wait_for_log("worker_hook", job=job)
         assert line["seen"] == ["crash", "exception", "ConnectError", False]
         assert observer.seen == []
-    finally:
-        await observer.aclose()
 
 
 @ending(
@@ -125,20 +112,15 @@ async def test_a_connect_that_fails(livekit_server: LiveKitServer, worker: Worke
     written=False,
 )
 async def test_a_job_that_never_joins(livekit_server: LiveKitServer, worker: Worker) -> None:
-    room = f"room-{time.monotonic_ns()}"
-    observer = Client(livekit_server, room, "observer")
-    await observer.connect()
-    try:
-        job = await job_in(livekit_server, worker, room, never_joins=True)
+    async with in_room(livekit_server, "observer") as observer:
+        job = await job_in(livekit_server, worker, observer.room_name, never_joins=True)
         async with server_api(livekit_server) as lkapi:
-            for made in await lkapi.agent_dispatch.list_dispatch(room_name=room):
-                await lkapi.agent_dispatch.delete_dispatch(made.id, room)
+            for made in await lkapi.agent_dispatch.list_dispatch(room_name=observer.room_name):
+                await lkapi.agent_dispatch.delete_dispatch(made.id, observer.room_name)
         line = await worker.wait_for_log("worker_hook", job=job)
         assert line["seen"] == ["intentional", "removed", "job_terminated", False]
         assert observer.seen == []
         assert not worker.log("lifecycle.internal_error")
-    finally:
-        await observer.aclose()
 
 
 async def test_an_exception_in_a_background_task_is_no_end(
@@ -275,16 +257,13 @@ async def test_a_successor_of_the_same_identity_is_not_marked(
 ) -> None:
     environment = {"ACTOR_IDENTITY": "receptionist"}
     with running_worker(livekit_server, environment=environment) as named:
-        room = f"room-{time.monotonic_ns()}"
-        observer = Client(livekit_server, room, "observer")
-        await observer.connect()
-        try:
-            await dispatch(livekit_server, room, named.name, {})
+        async with in_room(livekit_server, "observer") as observer:
+            await dispatch(livekit_server, observer.room_name, named.name, {})
             first = await observer.wait_for(lambda s: s.identity == "receptionist")
             job = first.attributes["lifecycle.job"]
             # the successor takes over the identity while the first one lives; then that is killed
             mark = len(observer.seen)
-            await dispatch(livekit_server, room, named.name, {})
+            await dispatch(livekit_server, observer.room_name, named.name, {})
             second = await observer.wait_for(
                 lambda s: s.attributes.get("lifecycle.job", job) != job, since=mark
             )
@@ -298,8 +277,6 @@ async def test_a_successor_of_the_same_identity_is_not_marked(
             now = observer.room.remote_participants["receptionist"].attributes
             assert now["lifecycle.job"] == second.attributes["lifecycle.job"]
             assert "lifecycle.exit" not in now
-        finally:
-            await observer.aclose()
 
 
 @pytest.mark.chaos

@@ -20,7 +20,7 @@ from livekit_lifecycle.contract import State, state_attributes, will_attributes
 from livekit_lifecycle.dispatch import RoomAgentStatus, agent_status, ensure_agent
 from livekit_lifecycle.guard import elders, has_to_leave
 from scripts.livekit_server import LiveKitServer
-from tests.harness import ROOT, Client, Worker, call, do, running_worker, server_api
+from tests.harness import ROOT, Client, Worker, call, do, in_room, running_worker, server_api
 
 
 @pytest.fixture
@@ -38,13 +38,9 @@ async def lkapi(livekit_server: LiveKitServer) -> AsyncIterator[api.LiveKitAPI]:
 async def visitor(
     server: LiveKitServer, room: str, identity: str = "user"
 ) -> AsyncIterator[Client]:
-    client = Client(server, room, identity)
-    await client.connect()
-    await client.publish_audio()
-    try:
+    async with in_room(server, identity, room=room) as client:
+        await client.publish_audio()
         yield client
-    finally:
-        await client.aclose()
 
 
 async def becomes(

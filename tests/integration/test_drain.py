@@ -10,7 +10,7 @@ import pytest
 
 from scripts.livekit_server import LiveKitServer
 from tests.endings import ending
-from tests.harness import Call, Client, Seen, call, dispatch, running_worker, words
+from tests.harness import Call, Seen, call, dispatch, in_room, running_worker, words
 
 
 async def notice(made: Call, at: float) -> Seen:
@@ -131,18 +131,13 @@ async def test_a_job_that_joins_its_room_after_the_signal_is_told_too(
     livekit_server: LiveKitServer,
 ) -> None:
     with running_worker(livekit_server) as worker:
-        room = f"room-{time.monotonic_ns()}"
-        user = Client(livekit_server, room, "user")
-        await user.connect()
-        try:
-            await dispatch(livekit_server, room, worker.name, {"delay_connect": 2})
+        async with in_room(livekit_server, "user") as user:
+            await dispatch(livekit_server, user.room_name, worker.name, {"delay_connect": 2})
             await worker.wait_for_log("lifecycle.armed")
             await worker.wait_for_log("actor_waits")
             worker.signal(signal.SIGTERM)
             seen = await user.wait_for(lambda s: "lifecycle.drain" in s.attributes)
             assert 0 < float(seen.attributes["lifecycle.drain_window"]) < 3_600_000
-        finally:
-            await user.aclose()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["systemd", "terminal"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,17 @@ from livekit import api
 
 from scripts.livekit_server import LiveKitServer
 from tests.endings import CLIENT_DERIVES, ending
-from tests.harness import ACTOR, Call, Client, Worker, call, dispatch, do, running_worker, words
+from tests.harness import (
+    ACTOR,
+    Call,
+    Worker,
+    call,
+    dispatch,
+    do,
+    in_room,
+    running_worker,
+    words,
+)
 from tests.harness import server_api as lkapi_of
 
 AGENTS = ACTOR.parent
@@ -175,15 +184,13 @@ async def test_the_room_is_deleted_by_somebody(livekit_server: LiveKitServer) ->
 )
 async def test_somebody_takes_over_the_agents_identity(livekit_server: LiveKitServer) -> None:
     with running_worker(livekit_server) as worker:
-        async with call(livekit_server, worker) as made:
-            usurper = Client(livekit_server, made.room, made.agent)
-            await usurper.connect(kind="agent")
-            try:
-                line = await worker.wait_for_log("worker_hook", job=made.job)
-                assert line["seen"] == ["intentional", "replaced", "duplicate_identity", False]
-                assert not worker.log("lifecycle.crash_reported", job_id=made.job)
-            finally:
-                await usurper.aclose()
+        async with (
+            call(livekit_server, worker) as made,
+            in_room(livekit_server, made.agent, room=made.room, kind="agent"),
+        ):
+            line = await worker.wait_for_log("worker_hook", job=made.job)
+            assert line["seen"] == ["intentional", "replaced", "duplicate_identity", False]
+            assert not worker.log("lifecycle.crash_reported", job_id=made.job)
 
 
 @ending("removed/job_terminated", "DeleteDispatch")
@@ -222,14 +229,11 @@ async def test_a_room_of_its_own_for_each_run_is_not_needed(
 ) -> None:
     # the same room again: the second agent is another job, with a will of its own
     with running_worker(livekit_server) as worker:
-        room = f"room-{time.monotonic_ns()}"
-        user = Client(livekit_server, room, "user")
-        await user.connect()
-        try:
+        async with in_room(livekit_server, "user") as user:
             jobs = set()
             for _ in range(2):
                 mark = len(user.seen)
-                await dispatch(livekit_server, room, worker.name, {})
+                await dispatch(livekit_server, user.room_name, worker.name, {})
                 joined = await user.wait_for(
                     lambda s: s.kind == "joined" and s.identity.startswith("agent-"), since=mark
                 )
@@ -241,8 +245,6 @@ async def test_a_room_of_its_own_for_each_run_is_not_needed(
                 await user.wait_for_leave(joined.identity)
             assert len(jobs) == 2
             await asyncio.sleep(0)
-        finally:
-            await user.aclose()
 
 
 async def test_an_app_may_set_up_its_logging_anew_in_the_job(

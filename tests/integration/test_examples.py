@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from scripts.livekit_server import LiveKitServer
-from tests.harness import ROOT, Client, call, running_worker, words
+from tests.harness import ROOT, call, in_room, running_worker, words
 
 EXAMPLES = ROOT / "examples"
 COVERED = {
@@ -92,15 +92,13 @@ async def test_a_meeting_in_which_one_stays(
 ) -> None:
     file = EXAMPLES / "meeting.py"
     with running_worker(livekit_server, file=file, environment=any_load) as worker:
-        async with call(livekit_server, worker) as made:
-            bob = Client(livekit_server, made.room, "bob")
-            await bob.connect()
-            try:
-                await bob.wait_for(lambda s: s.identity == made.agent)
-                await worker.wait_for_log("RoomIO linked to participant")
-                await made.user_leaves()
-                bobs: dict[str, Any] = {"lk.pii.participant_identity": "bob"}
-                await worker.wait_for_log("RoomIO linked to participant", **bobs)
-                assert all(seen.exit is None for seen in made.observer.seen)
-            finally:
-                await bob.aclose()
+        async with (
+            call(livekit_server, worker) as made,
+            in_room(livekit_server, "bob", room=made.room) as bob,
+        ):
+            await bob.wait_for(lambda s: s.identity == made.agent)
+            await worker.wait_for_log("RoomIO linked to participant")
+            await made.user_leaves()
+            bobs: dict[str, Any] = {"lk.pii.participant_identity": "bob"}
+            await worker.wait_for_log("RoomIO linked to participant", **bobs)
+            assert all(seen.exit is None for seen in made.observer.seen)

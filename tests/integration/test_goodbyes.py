@@ -10,7 +10,7 @@ import pytest
 
 from scripts.livekit_server import LiveKitServer
 from tests.endings import ending
-from tests.harness import Call, Client, Seen, Worker, call, running_worker, words
+from tests.harness import Call, Seen, Worker, call, in_room, running_worker, words
 
 TOLD_WITHIN = 1.0
 """Generous for a machine under load; `make bench` shows the real figures."""
@@ -213,13 +213,9 @@ async def test_an_agent_is_armed_from_the_first_moment_and_active_once_it_serves
         )
         assert active.exit is None
         # one who comes later sees the same
-        late = Client(livekit_server, made.room, "late")
-        await late.connect()
-        try:
+        async with in_room(livekit_server, "late", room=made.room) as late:
             seen = await late.wait_for(lambda s: s.identity == made.agent)
             assert seen.attributes["lifecycle.state"] == "active"
-        finally:
-            await late.aclose()
 
 
 async def test_hooks_in_job_and_worker_are_told_once(

@@ -11,7 +11,7 @@ from livekit import api, rtc
 
 from scripts.livekit_server import LiveKitServer
 from tests.endings import ending
-from tests.harness import Call, Client, Worker, call, dispatch, server_api, words
+from tests.harness import Call, Client, Worker, call, dispatch, in_room, server_api, words
 
 
 async def bye(client: Client, agent: str) -> str:
@@ -105,17 +105,13 @@ async def test_a_new_identity_is_not_listened_to_under_same(
     async with call(livekit_server, worker, preset="web", options={"grace": 5}) as made:
         await made.user_leaves()
         await made.wait_for_state("waiting")
-        stranger = Client(livekit_server, made.room, "stranger")
-        await stranger.connect()
-        try:
+        async with in_room(livekit_server, "stranger", room=made.room) as stranger:
             await stranger.publish_audio()
             await asyncio.sleep(1)
             await stranger.say("let me in")
             exit_ = await made.observer.wait_for_exit(made.agent)
             assert words(exit_) == ("intentional", "timeout", "grace", "end")
             assert not worker.log("heard", text="let me in")
-        finally:
-            await stranger.aclose()
 
 
 @ending("close_on_disconnect/user_bye", "the RPC `lifecycle.bye`")
@@ -167,10 +163,8 @@ async def test_in_a_meeting_the_leave_of_one_is_no_end(
     livekit_server: LiveKitServer, worker: Worker
 ) -> None:
     async with call(livekit_server, worker, preset="meeting", options={"grace": 3}) as made:
-        bob = Client(livekit_server, made.room, "bob")
-        await bob.connect()
-        await bob.publish_audio()
-        try:
+        async with in_room(livekit_server, "bob", room=made.room) as bob:
+            await bob.publish_audio()
             await bob.wait_for(lambda s: s.identity == made.agent)
             await made.user_leaves()
             await worker.wait_for_log("grace_hook", job=made.job, event="returned")
@@ -178,8 +172,6 @@ async def test_in_a_meeting_the_leave_of_one_is_no_end(
             assert (await other.heard("bob speaking"))["who"] == "bob"
             await asyncio.sleep(3.5)
             assert made.agent in made.observer.room.remote_participants
-        finally:
-            await bob.aclose()
         exit_ = await made.observer.wait_for_exit(made.agent)
         assert words(exit_) == ("intentional", "timeout", "grace", "end")
 
@@ -253,18 +245,13 @@ async def test_silence_ends_it_and_text_counts_as_speech(
 
 @ending("timeout/no_show", "`Limits(no_show=3)` runs out")
 async def test_nobody_ever_came(livekit_server: LiveKitServer, worker: Worker) -> None:
-    room = f"room-{time.monotonic_ns()}"
-    observer = Client(livekit_server, room, "observer")
-    await observer.connect(kind="agent")
-    try:
+    async with in_room(livekit_server, "observer", kind="agent") as observer:
         how = {"preset": "web", "limits": {"no_show": 3}}
-        await dispatch(livekit_server, room, worker.name, how)
+        await dispatch(livekit_server, observer.room_name, worker.name, how)
         exit_ = await observer.wait_for(lambda s: s.exit is not None)
         assert words(exit_) == ("intentional", "timeout", "no_show", "end")
         starting = next(s for s in observer.seen if "lifecycle.deadline" in s.attributes)
         assert starting.attributes["lifecycle.state"] == "starting"
-    finally:
-        await observer.aclose()
 
 
 async def test_impossible_options_fail_the_start_with_the_numbers(

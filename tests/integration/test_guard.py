@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import uuid
 from collections.abc import Iterator
 
 import pytest
 
 from scripts.livekit_server import LiveKitServer
 from tests.endings import ending
-from tests.harness import Client, Worker, call, dispatch, is_serving, running_worker, words
+from tests.harness import Worker, call, dispatch, in_room, is_serving, running_worker, words
 
 GUARDED = {"ACTOR_LIFECYCLE": json.dumps({"one_per_room": True})}
 
@@ -33,12 +32,9 @@ def two_workers(livekit_server: LiveKitServer) -> Iterator[str]:
 async def test_of_two_dispatches_one_agent_remains(
     livekit_server: LiveKitServer, two_workers: str, between: float, wait: bool
 ) -> None:
-    room = f"room-{uuid.uuid4().hex[:10]}"
-    observer = Client(livekit_server, room, "observer")
-    await observer.connect()
-    try:
+    async with in_room(livekit_server, "observer") as observer:
         for _ in range(2):
-            await dispatch(livekit_server, room, two_workers, {"wait": wait})
+            await dispatch(livekit_server, observer.room_name, two_workers, {"wait": wait})
             await asyncio.sleep(between)
         exit_ = await observer.wait_for(lambda s: s.exit is not None)
         assert words(exit_) == ("intentional", "replaced", "duplicate_agent", "wait")
@@ -50,8 +46,6 @@ async def test_of_two_dispatches_one_agent_remains(
         await asyncio.sleep(1)
         assert list(observer.room.remote_participants) == [first.identity]
         assert "lifecycle.exit" not in observer.room.remote_participants[first.identity].attributes
-    finally:
-        await observer.aclose()
 
 
 async def test_a_killed_predecessor_is_no_reason_to_leave(livekit_server: LiveKitServer) -> None:

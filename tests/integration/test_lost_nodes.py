@@ -15,7 +15,7 @@ import pytest
 from livekit_lifecycle.reader import AgentWatcher, watch
 from scripts.livekit_server import LiveKitServer, MissingServerError, running, running_cluster
 from tests.endings import CLIENT_DERIVES, ending
-from tests.harness import Call, Client, call, is_serving, running_worker, words
+from tests.harness import Call, call, in_room, is_serving, running_worker, words
 from tests.lacking import lacking
 
 GIVES_UP_WITHIN = 40.0
@@ -60,9 +60,7 @@ async def test_an_agent_goes_on_when_the_node_of_its_room_dies(nodes: Nodes) -> 
             clients_node.kill()
             # LiveKit's client moves the agent to the node that is left, and the room with it
             await worker.wait_for_log("saw_leave", who="user", room=made.room)
-            back = Client(workers_node, made.room, "user")
-            await back.connect()
-            try:
+            async with in_room(workers_node, "user", room=made.room) as back:
                 agent = await back.wait_for(is_serving)
                 assert agent.attributes["lifecycle.job"] == made.job
                 await worker.wait_for_log("saw_join", who="user", room=made.room)
@@ -73,8 +71,6 @@ async def test_an_agent_goes_on_when_the_node_of_its_room_dies(nodes: Nodes) -> 
                 await made.do("shutdown", reason="done")
                 exit_ = await back.wait_for_exit(made.agent)
                 assert words(exit_) == ("intentional", "completed", "done", "end")
-            finally:
-                await back.aclose()
         async with call(workers_node, worker, host=workers_node) as fresh:
             await fresh.do("nothing")
 
@@ -124,17 +120,13 @@ async def test_an_agent_outlives_a_restart_of_its_node(nodes: Nodes) -> None:
             await asyncio.to_thread(workers_node.restart)
             for made in (one, other):
                 await worker.wait_for_log("saw_join", 40, who="user", room=made.room)
-                late = Client(clients_node, made.room, "late")
-                await late.connect()
-                try:
+                async with in_room(clients_node, "late", room=made.room) as late:
                     agent = await late.wait_for(is_serving)
                     assert agent.attributes["lifecycle.job"] == made.job
                     assert saw_no_ending(made)
                     await made.do("shutdown", reason="done")
                     exit_ = await late.wait_for_exit(made.agent)
                     assert words(exit_) == ("intentional", "completed", "done", "end")
-                finally:
-                    await late.aclose()
         await worker.wait_for_logs("registered worker", 2, REGISTERS_WITHIN)
 
 

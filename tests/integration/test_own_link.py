@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from scripts.livekit_server import LiveKitServer, running
-from tests.harness import Client, call, is_serving, running_worker, words
+from tests.harness import call, in_room, is_serving, running_worker, words
 
 HOWS = pytest.mark.parametrize(
     "how",
@@ -37,9 +37,7 @@ async def test_users_of_an_agent_whose_link_was_broken_have_not_left(
             shaky_server.kill()
             await asyncio.sleep(6)  # longer than the grace
             await asyncio.to_thread(shaky_server.restart)
-            late = Client(shaky_server, made.room, "late")
-            await late.connect(kind="agent")
-            try:
+            async with in_room(shaky_server, "late", room=made.room, kind="agent") as late:
                 agent = await late.wait_for(is_serving, 30)
                 assert agent.attributes["lifecycle.job"] == made.job
                 await late.wait_for(lambda s: s.identity == "user", 30)
@@ -48,8 +46,6 @@ async def test_users_of_an_agent_whose_link_was_broken_have_not_left(
                 await made.do("shutdown", reason="done")
                 exit_ = await late.wait_for_exit(made.agent)
                 assert words(exit_) == ("intentional", "completed", "done", "end")
-            finally:
-                await late.aclose()
 
 
 @HOWS

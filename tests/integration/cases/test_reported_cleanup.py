@@ -16,10 +16,10 @@ from livekit_lifecycle import LifecycleServer
 from scripts.livekit_server import LiveKitServer
 from tests.harness import (
     ACTOR,
-    Client,
     Worker,
     call,
     dispatch,
+    in_room,
     running_worker,
     server_api,
     words,
@@ -47,18 +47,13 @@ async def test_the_hooks_run_although_the_one_who_was_called_never_came(
     livekit_server: LiveKitServer, worker: Worker
 ) -> None:
     """livekit/agents#4152: after a call that rings out, no clean-up. Also livekit/agents#4392."""
-    room = f"room-{time.monotonic_ns()}"
-    observer = Client(livekit_server, room, "observer")
-    await observer.connect(kind="agent")
-    try:
+    async with in_room(livekit_server, "observer", kind="agent") as observer:
         how = {"preset": "telephony", "limits": {"no_show": 3}, "expect": "+1-nobody"}
-        await dispatch(livekit_server, room, worker.name, how)
+        await dispatch(livekit_server, observer.room_name, worker.name, how)
         exit_ = await observer.wait_for(lambda s: s.exit is not None)
         job = exit_.attributes["lifecycle.job"]
         assert words(exit_) == ("intentional", "timeout", "no_show", "end")
         assert await hooks_ran_once(worker, job)
-    finally:
-        await observer.aclose()
 
 
 async def test_a_room_that_is_deleted_before_the_session_starts_is_no_crash(

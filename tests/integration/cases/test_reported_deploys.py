@@ -14,7 +14,7 @@ from livekit import api
 
 from livekit_lifecycle import parse
 from scripts.livekit_server import LiveKitServer
-from tests.harness import Client, Worker, call, dispatch, running_worker, server_api, words
+from tests.harness import Worker, call, dispatch, in_room, running_worker, server_api, words
 
 
 async def test_code_is_told_once_that_its_worker_has_to_stop(
@@ -134,15 +134,10 @@ async def test_a_job_that_dies_before_it_joined_is_told_to_the_worker(
 ) -> None:
     """livekit/agents#3841: a job that was assigned and never joined its room."""
     with running_worker(livekit_server) as worker:
-        room = f"room-{time.monotonic_ns()}"
-        user = Client(livekit_server, room, "user")
-        await user.connect()
-        try:
-            await dispatch(livekit_server, room, worker.name, {"delay_connect": 30})
+        async with in_room(livekit_server, "user") as user:
+            await dispatch(livekit_server, user.room_name, worker.name, {"delay_connect": 30})
             waits = await worker.wait_for_log("actor_waits")
             os.kill(waits["pid"], signal.SIGKILL)
             line = await worker.wait_for_log("worker_hook", job=waits["job_id"])
             assert line["seen"] == ["crash", "killed", "SIGKILL", False]
             assert user.seen == [], "nobody was there to be marked"
-        finally:
-            await user.aclose()

@@ -16,7 +16,7 @@ from livekit import api
 
 from scripts.livekit_server import LiveKitServer
 from tests.endings import CLIENT_DERIVES, ending
-from tests.harness import ACTOR, Call, Client, Worker, call, dispatch, server_api, words
+from tests.harness import ACTOR, Call, Client, Worker, call, dispatch, in_room, server_api, words
 
 PASSER_BY = ACTOR.parent / "passer_by.py"
 SLACK = 0.5
@@ -52,18 +52,16 @@ async def test_a_recorder_does_not_keep_an_agent(
     livekit_server: LiveKitServer, worker: Worker, kind: str
 ) -> None:
     """livekit/agents#1569: recorders are participants too, and agents are not told of them."""
-    async with call(livekit_server, worker, preset="meeting", options={"grace": 2}) as made:
-        recorder = Client(livekit_server, made.room, "recorder")
-        await recorder.connect(kind=kind)
-        try:
-            await worker.wait_for_log("saw_join", who="recorder")
-            await made.user_leaves()
-            gone = await worker.wait_for_log("saw_leave", room=made.room, who="user")
-            exit_ = await made.observer.wait_for_exit(made.agent)
-            assert words(exit_) == ("intentional", "timeout", "grace", "end")
-            assert abs(exit_.at - gone["at"] - 2) < SLACK
-        finally:
-            await recorder.aclose()
+    async with (
+        call(livekit_server, worker, preset="meeting", options={"grace": 2}) as made,
+        in_room(livekit_server, "recorder", room=made.room, kind=kind),
+    ):
+        await worker.wait_for_log("saw_join", who="recorder")
+        await made.user_leaves()
+        gone = await worker.wait_for_log("saw_leave", room=made.room, who="user")
+        exit_ = await made.observer.wait_for_exit(made.agent)
+        assert words(exit_) == ("intentional", "timeout", "grace", "end")
+        assert abs(exit_.at - gone["at"] - 2) < SLACK
 
 
 @contextlib.asynccontextmanager

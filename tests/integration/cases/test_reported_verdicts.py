@@ -15,10 +15,10 @@ from tests.endings import ending
 from tests.harness import (
     ACTOR,
     Call,
-    Client,
     Worker,
     call,
     dispatch,
+    in_room,
     running_worker,
     server_api,
     words,
@@ -112,18 +112,13 @@ async def test_an_agent_that_fails_right_after_its_join_is_seen_to_fail(
     livekit_server: LiveKitServer, worker: Worker
 ) -> None:
     """livekit/livekit#3857: agents that join and are gone at once leave no cause behind."""
-    room = f"room-{time.monotonic_ns()}"
-    observer = Client(livekit_server, room, "observer")
-    await observer.connect()
-    try:
-        await dispatch(livekit_server, room, worker.name, {"raise": "after_connect"})
+    async with in_room(livekit_server, "observer") as observer:
+        await dispatch(livekit_server, observer.room_name, worker.name, {"raise": "after_connect"})
         exit_ = await observer.wait_for(lambda s: s.exit is not None)
         assert words(exit_) == ("crash", "exception", "PhoneBoothError", "rejoin")
         left = await observer.wait_for_leave(exit_.identity)
         assert exit_.at <= left.at
         assert "secret text" not in str(observer.seen)
-    finally:
-        await observer.aclose()
 
 
 @ending(
