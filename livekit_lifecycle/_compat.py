@@ -149,6 +149,17 @@ def on_session_closing(
     session._aclose_impl = aclose_impl  # type: ignore[method-assign]  # noqa: SLF001
 
 
+def session_behind(callback: object) -> AgentSession[Any] | None:
+    """The session whose own shutdown callback this is; it adds one when it starts."""
+    if getattr(callback, "__module__", "") != AgentSession.__module__:
+        return None
+    with contextlib.suppress(ValueError):  # a cell that is empty
+        for cell in getattr(callback, "__closure__", None) or ():
+            if isinstance(cell.cell_contents, AgentSession):
+                return cell.cell_contents  # pyright: ignore[reportUnknownVariableType]
+    return None
+
+
 def session_options(session: AgentSession[Any]) -> RoomOptions | None:
     """What the session was started with; None for one that has no room."""
     try:

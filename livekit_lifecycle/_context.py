@@ -34,7 +34,7 @@ class ContextHooks:
         ends: Callable[[str], None],
         settled: Callable[[], Awaitable[None]],
         keeps_room: Callable[[], bool],
-        callback_added: Callable[[], None],
+        callback_added: Callable[[object], None],
     ) -> None:
         """Wrap them.
 
@@ -42,7 +42,7 @@ class ContextHooks:
             ends: Told when the app ends its job, with its text, before anything comes of it.
             settled: Waits, bounded, until the exit is out or can't be any more.
             keeps_room: Whether the room must not be deleted whatever the session's options say.
-            callback_added: Told when somebody added a shutdown callback.
+            callback_added: Told of each shutdown callback that somebody added.
         """
         ctx, room = self._ctx, self._ctx.room
         delete_room, add_shutdown_callback = ctx.delete_room, ctx.add_shutdown_callback
@@ -66,7 +66,7 @@ class ContextHooks:
         @functools.wraps(add_shutdown_callback)
         def add(callback: Callable[..., Any]) -> None:
             add_shutdown_callback(callback)
-            callback_added()
+            callback_added(callback)
 
         @functools.wraps(self.disconnect)
         async def disconnect(**kwargs: Any) -> None:

@@ -22,16 +22,12 @@ from .grace import Action, End, Grace, Returned, Waiting
 from .options import Limits
 from .presets import ROOM_MARGIN, LifecycleRoomOptions
 
-BYE: Final = "lifecycle.bye"
-"""The RPC that a client calls before a leave that is meant: then nobody waits for it."""
-
 OWN_LINK_SETTLE: Final = 10.0
 """Seconds that users have to be back after the agent's own link broke: so long a client needs.
 
 While it is broken, LiveKit tells of a leave of everybody, and of joins about when it is back.
 """
 
-_NOT_THE_USER: Final = 403
 _SHORTEST_GRACE: Final = 0.1
 
 
@@ -97,15 +93,27 @@ class Attendance:
         for emitter, event, handler in self._handlers:
             emitter.off(event, handler)
         self._handlers.clear()
-        if self._room.isconnected():
-            self._room.local_participant.unregister_rpc_method(BYE)
+
+    @property
+    def serves(self) -> bool:
+        """Whether the session has a user who is there, may yet come, or may still come back."""
+        return not self._closed and self._grace.serves
+
+    def bye(self, identity: str) -> bool:
+        """Somebody says goodbye; whether that is the session's user, who then is not waited for."""
+        try:
+            actions = self._grace.bye(identity)
+        except PermissionError:
+            return False
+        # the answer first: the caller may wait for it before it leaves
+        self._loop.call_soon(self._step, actions)
+        return True
 
     # -- what happens ------------------------------------------------------------------------------
 
     def _on_connection_state(self, state: rtc.ConnectionState.ValueType) -> None:
         if state != rtc.ConnectionState.CONN_CONNECTED:
             return
-        self._room.local_participant.register_rpc_method(BYE, self._on_bye)
         self._fit_grace_into_room()
         for participant in self._room.remote_participants.values():
             self._on_joined(participant)
@@ -141,15 +149,17 @@ class Attendance:
             self._step(self._grace.left(identity, reason, self._loop.time()))
 
     def _on_left(self, participant: rtc.RemoteParticipant) -> None:
-        reason = participant.disconnect_reason or rtc.DisconnectReason.UNKNOWN_REASON
+        reason = reason_name(participant.disconnect_reason)
         if self._room.connection_state == rtc.ConnectionState.CONN_RECONNECTING:
             # it is we who are away. Where we don't come back, LiveKit's word for that follows.
-            self._unsure[participant.identity] = rtc.DisconnectReason.Name(reason).lower()
+            self._unsure[participant.identity] = reason
             return
-        if self._closes_at_once and reason in DEFAULT_CLOSE_ON_DISCONNECT_REASONS:
+        if (
+            self._closes_at_once
+            and participant.disconnect_reason in DEFAULT_CLOSE_ON_DISCONNECT_REASONS
+        ):
             return  # LiveKit closes the session in this very moment: nobody is waited for
-        name = rtc.DisconnectReason.Name(reason).lower()
-        self._step(self._grace.left(participant.identity, name, self._loop.time()))
+        self._step(self._grace.left(participant.identity, reason, self._loop.time()))
 
     def _may_be_user(self, participant: rtc.RemoteParticipant) -> bool:
         # whom RoomIO could link: no recorders, no other agents, nobody's avatar
@@ -158,15 +168,6 @@ class Attendance:
             and ATTRIBUTE_PUBLISH_ON_BEHALF not in participant.attributes
             and (not self._only or participant.identity == self._only)
         )
-
-    async def _on_bye(self, call: rtc.RpcInvocationData) -> str:
-        try:
-            actions = self._grace.bye(call.caller_identity)
-        except PermissionError:
-            raise rtc.RpcError(_NOT_THE_USER, "only the user of this session can end it") from None
-        # the answer first: the caller may wait for it before it leaves
-        self._loop.call_soon(self._step, actions)
-        return "bye"
 
     def _on_user_state(self, event: Any) -> None:
         if event.new_state != "away":  # LiveKit's word for silence, the very thing that is counted
@@ -223,3 +224,8 @@ class Attendance:
 
     def _unix(self, deadline: float | None) -> float | None:
         return None if deadline is None else time.time() + deadline - self._loop.time()
+
+
+def reason_name(reason: rtc.DisconnectReason.ValueType | None) -> str:
+    """LiveKit's disconnect reason in lower case."""
+    return rtc.DisconnectReason.Name(reason or rtc.DisconnectReason.UNKNOWN_REASON).lower()

@@ -115,6 +115,12 @@ class Grace:
             return State.STARTING
         return State.ACTIVE if self._user in self._present else State.WAITING
 
+    @property
+    def serves(self) -> bool:
+        """Whether the user is there, may yet come, or has time left to come back."""
+        away = self.state is State.WAITING and self._deadline is None
+        return not (away or self._ended)
+
     def shown_deadline(self, now: float) -> float | None:
         """When the present state runs out, for clients: a limit only once it is near."""
         away = self.state is not State.ACTIVE

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 from weakref import WeakKeyDictionary
 
 from livekit import rtc
-from livekit.agents import AgentSession, JobContext, get_job_context
+from livekit.agents import JobContext, get_job_context
 
 from . import _compat
 from ._context import ContextHooks
@@ -23,7 +23,7 @@ from ._tasks import Tasks
 from ._voice import Voice, has_credentials
 from ._watch import is_agent
 from ._watchdog import Watchdog, tell_where_it_hangs
-from .attendance import Attendance
+from .attendance import reason_name
 from .classify import (
     AppClaimed,
     EntrypointRaised,
@@ -32,7 +32,6 @@ from .classify import (
     ProcessEnded,
     Replaced,
     RoomLeft,
-    SessionClosed,
     ShutdownCalled,
     WorkerDied,
     WorkerStopped,
@@ -52,6 +51,7 @@ from .contract import (
 from .ending import TERMINATION_SETTLE, Ending
 from .lineage import split_metadata
 from .options import CUT_MARGIN, LifecycleOptions
+from .sessions import Sessions
 from .telemetry import mark_span
 
 if TYPE_CHECKING:
@@ -104,10 +104,8 @@ class JobLifecycle:
         self._succession: Succession | None = None
         self._record: ExitRecord | None = None
         self._state = State.STARTING
-        self._session: AgentSession[Any] | None = None
-        self._attendance: Attendance | None = None
+        self._sessions: Sessions | None = None
         self._watchdog: Watchdog | None = None
-        self._user_left = ""
         self._drain_at: float | None = None
         self._tasks = Tasks()
         self._hooks = Hooks[Event](EVENTS, self._tasks, options.hook_timeout)
@@ -197,15 +195,23 @@ class JobLifecycle:
         room.on("connection_state_changed", self._guarded(self._on_connection_state))
         room.on("disconnected", self._guarded(self._on_disconnected))
         room.on("participant_attributes_changed", self._guarded(self._on_attributes))
-        room.on("participant_disconnected", self._guarded(self._on_participant_left))
         room.on("participant_connected", self._guarded(self._on_participant_joined))
+        self._sessions = Sessions(
+            ctx,
+            ends=self._claim,
+            closed=lambda: self._tasks.spawn(self._leave_after_sessions()),
+            show=self._show,
+            tell=self._hooks.run,
+            draining=lambda: self._drain_at is not None,
+            guarded=self._guarded,
+        )
         _compat.on_job_shutdown(ctx, self._guarded(self._on_job_shutdown))
         self._context.wrap(
             ends=self._app_ends,
             settled=self.settled,
             keeps_room=self._hands_over,
             # a session adds its own when it starts, before it connects to the room
-            callback_added=self._guarded(self._look_for_session),
+            callback_added=self._guarded(self._sessions.look),
         )
         if self._options.stall_after is not None:
             self._watchdog = Watchdog(
@@ -235,7 +241,8 @@ class JobLifecycle:
 
     def entrypoint_returned(self) -> None:
         """The app's entrypoint returned; its session usually goes on."""
-        self._guarded(self._look_for_session)()
+        if self._sessions is not None:
+            self._guarded(self._sessions.look)()
 
     async def settled(self) -> None:
         """Wait until the exit is out, or can't be any more."""
@@ -261,29 +268,6 @@ class JobLifecycle:
         claimed = self._ending.claimed
         return claimed is not None and claimed.reason == Reason.HANDOFF
 
-    def _look_for_session(self) -> None:
-        if self._session is not None:
-            return
-        with contextlib.suppress(RuntimeError):  # LiveKit's word for "none was started"
-            # LiveKit leaves the type of the app's own data open
-            session: AgentSession[Any] = self._ctx.primary_session  # pyright: ignore[reportUnknownVariableType]
-            self._session = session
-            session.on("close", self._guarded(self._on_session_closed))
-            _compat.on_session_closing(
-                session,
-                begins=self._guarded(self._on_session_closing),
-                fails=self._guarded(lambda: self._tasks.spawn(self._leave_after_session())),
-            )
-            self._attendance = Attendance(
-                self._room,
-                session,
-                _compat.session_options(session),
-                show=self._show,
-                tell=self._hooks.run,
-                end=self._end_session,
-                guarded=self._guarded,
-            )
-
     def _on_job_shutdown(self, shutdown: _compat.JobShutdown) -> None:
         if shutdown.marked == "drain_timeout":
             self._claim(WorkerStopped("drain_timeout"))
@@ -293,14 +277,6 @@ class JobLifecycle:
             self._app_ends(shutdown.reason)
         else:
             self._claim(JobTerminated())
-
-    def _on_session_closing(self, cause: str, error: str) -> None:
-        draining = self._drain_at is not None
-        self._claim(SessionClosed(cause, error=error, user_left=self._user_left, draining=draining))
-
-    def _on_session_closed(self, event: Any) -> None:
-        self._on_session_closing(str(event.reason.value), str(getattr(event.error, "type", "")))
-        self._tasks.spawn(self._leave_after_session())
 
     # -- what happens in the room ------------------------------------------------------------------
 
@@ -322,7 +298,7 @@ class JobLifecycle:
 
     def _on_disconnected(self, reason: rtc.DisconnectReason.ValueType) -> None:
         self._ending.left_room()
-        self._claim(RoomLeft(_reason_name(reason)))
+        self._claim(RoomLeft(reason_name(reason)))
 
     def _on_attributes(self, changed: Mapping[str, str], participant: rtc.Participant) -> None:
         if participant is not self._room.local_participant:
@@ -348,18 +324,6 @@ class JobLifecycle:
             # we were taken for dead, and somebody was sent in our place
             self._tasks.spawn(self._make_way(Replaced("successor")))
 
-    def _on_participant_left(self, participant: rtc.RemoteParticipant) -> None:
-        # this runs before RoomIO's own handler, so the link still says who it was
-        if self._linked_identity() in ("", participant.identity):
-            self._user_left = _reason_name(participant.disconnect_reason)
-
-    def _linked_identity(self) -> str:
-        with contextlib.suppress(RuntimeError):  # a session without a room, or closed
-            if self._session is not None:
-                linked = self._session.room_io.linked_participant
-                return linked.identity if linked is not None else ""
-        return ""
-
     # -- the ending --------------------------------------------------------------------------------
 
     def _claim(self, evidence: Evidence) -> None:
@@ -375,15 +339,10 @@ class JobLifecycle:
         planned = await self._succession.plan(self._options.publish_timeout)
         return with_successor(exit_) if planned else exit_
 
-    def _end_session(self, evidence: Evidence) -> None:
-        self._claim(evidence)
-        if self._session is not None:
-            self._session.shutdown(drain=False)
-
     def _on_decided(self, exit_: AgentExit, published: bool) -> None:  # noqa: FBT001 - a callback
         self._state = State.CLOSING
-        if self._attendance is not None:
-            self._attendance.aclose()
+        if self._sessions is not None:
+            self._sessions.aclose()
         if self._watchdog is not None:
             self._watchdog.stop()
         self._record = record = ExitRecord(
@@ -408,7 +367,7 @@ class JobLifecycle:
         left = (self._drain_at or 0) - CUT_MARGIN - time.time()
         return max(self._options.leave_after or 0, left)
 
-    async def _leave_after_session(self) -> None:
+    async def _leave_after_sessions(self) -> None:
         await self.settled()
         self._state = State.CLOSED
         if self._record is not None:
@@ -509,7 +468,3 @@ class JobLifecycle:
                 log.warning(INTERNAL_ERROR, handler=function.__name__, error=type(error).__name__)
 
         return guarded
-
-
-def _reason_name(reason: rtc.DisconnectReason.ValueType | None) -> str:
-    return rtc.DisconnectReason.Name(reason or rtc.DisconnectReason.UNKNOWN_REASON).lower()

@@ -7,6 +7,7 @@ import importlib
 import inspect
 import logging
 import socket
+import sys
 import types
 from collections.abc import Callable
 from typing import Any, cast, get_args
@@ -73,7 +74,18 @@ def test_a_session_announces_itself_to_its_job_when_it_starts() -> None:
     source = inspect.getsource(AgentSession.start)
     assert source.index("_primary_agent_session = self") < source.index(
         "job_ctx.add_shutdown_callback"
-    ), "a session no longer adds a shutdown callback at its start: see JobLifecycle._wrap_context"
+    ), "a session no longer adds a shutdown callback at its start: see Sessions.look"
+
+
+async def test_the_shutdown_callback_of_a_session_leads_to_the_session() -> None:
+    start = inspect.unwrap(AgentSession.start).__code__
+    one = next(c for c in start.co_consts if inspect.iscode(c) and "_aclose_impl" in c.co_names)
+    session: AgentSession[None] = AgentSession()
+    module = vars(sys.modules[AgentSession.__module__])
+    callback = types.FunctionType(one, module, closure=(types.CellType(session),))
+    assert _compat.session_behind(callback) is session, f"{CHANGED}: session_behind"
+    assert _compat.session_behind(lambda: session) is None, "an app's own callback is none"
+    assert isinstance(inspect.getattr_static(RoomIO, "room"), property)
 
 
 def test_the_options_of_a_session_are_in_reach() -> None:
