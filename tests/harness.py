@@ -380,7 +380,7 @@ class Call:
         for _ in range(int(timeout / 0.1)):
             await self.user.say(text)
             with contextlib.suppress(AssertionError):
-                return await self.worker.wait_for_log("heard", 0.1, text=text)
+                return await self.worker.wait_for_log("heard", 0.1, text=text, room=self.room)
         msg = f"the agent did not hear {text!r} in {timeout} s"
         raise AssertionError(msg)
 

@@ -56,7 +56,7 @@ async def test_a_recorder_does_not_keep_an_agent(
         call(livekit_server, worker, preset="meeting", options={"grace": 2}) as made,
         in_room(livekit_server, "recorder", room=made.room, kind=kind),
     ):
-        await worker.wait_for_log("saw_join", who="recorder")
+        await worker.wait_for_log("saw_join", who="recorder", room=made.room)
         await made.user_leaves()
         gone = await worker.wait_for_log("saw_leave", room=made.room, who="user")
         exit_ = await made.observer.wait_for_exit(made.agent)
