@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 import pytest
+from livekit import rtc
 
 from scripts.livekit_server import LiveKitServer
 from tests.endings import ending
@@ -109,6 +110,16 @@ async def test_the_user_leaves(livekit_server: LiveKitServer, worker: Worker, wa
         closed = await worker.wait_for_log("saw_close", job=made.job)
         left = await made.observer.wait_for_leave(made.agent)
         assert left.at - closed["at"] < GONE_WITHIN
+
+
+@ending("close_on_disconnect/user_rejected", "the user is a telephone and rejects the call")
+async def test_the_user_rejects_the_call(livekit_server: LiveKitServer, worker: Worker) -> None:
+    async with call(livekit_server, worker) as made:
+        # as livekit-sip does for a telephone
+        await made.user.room.disconnect(reason=rtc.DisconnectReason.USER_REJECTED)
+        line = await worker.wait_for_log("saw_leave", room=made.room)
+        exit_ = await goodbye(made, line["at"])
+        assert words(exit_) == ("intentional", "close_on_disconnect", "user_rejected", "end")
 
 
 async def test_an_app_may_let_its_agent_stay(livekit_server: LiveKitServer) -> None:

@@ -11,7 +11,6 @@ from livekit_lifecycle import Reason
 
 ROOT = Path(__file__).parent.parent.parent
 MATRIX = (ROOT / "docs" / "matrix.md").read_text()
-NEEDS_A_TELEPHONE_NETWORK = {("close_on_disconnect", "user_rejected")}
 
 
 def cells(text: str) -> list[list[str]]:
@@ -37,4 +36,4 @@ def test_every_ending_of_the_docs_is_made_to_happen() -> None:
         reason = row[1].strip("`")
         for detail in re.findall(r"`([^`]+)`", row[3]):
             pair = (reason, detail)
-            assert pair in shown or pair in NEEDS_A_TELEPHONE_NETWORK, pair
+            assert pair in shown, pair

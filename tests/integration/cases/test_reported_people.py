@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from livekit import api
+from livekit import api, rtc
 
 from scripts.livekit_server import LiveKitServer
 from tests.endings import CLIENT_DERIVES, ending
@@ -87,7 +87,13 @@ async def wait_until_served(made: Call) -> None:
 
 @pytest.mark.parametrize("preset", ["telephony", "web"])
 @pytest.mark.parametrize(
-    ("how", "detail"), [("hangs up", "user_left"), ("removed", "user_removed")]
+    ("how", "detail"),
+    [
+        ("CLIENT_INITIATED", "user_left"),
+        ("USER_REJECTED", "user_rejected"),
+        ("USER_UNAVAILABLE", "user_left"),  # for which LiveKit's own option does not close
+        ("removed", "user_removed"),
+    ],
 )
 async def test_a_telephone_that_is_gone_for_any_reason_ends_the_call(
     livekit_server: LiveKitServer, worker: Worker, preset: str, how: str, detail: str
@@ -95,8 +101,10 @@ async def test_a_telephone_that_is_gone_for_any_reason_ends_the_call(
     """livekit/sip#294, livekit/agents#7253: hang-ups without a reason, or with one not foreseen."""
     options = {} if preset == "telephony" else {"grace": 2}
     async with phone_call(livekit_server, worker, preset=preset, options=options) as made:
-        if how == "hangs up":
-            await made.user_leaves()
+        if how != "removed":
+            # livekit-sip gives such reasons for its telephones
+            reason = rtc.DisconnectReason.Value(how)
+            await made.user.room.disconnect(reason=reason)
         else:
             async with server_api(livekit_server) as lkapi:
                 who = api.RoomParticipantIdentity(room=made.room, identity=made.user.identity)
