@@ -88,11 +88,15 @@ async def test_the_apps_own_attributes_are_kept_and_ours_can_not_be_forged(
             assert warning["keys"] == "lifecycle.exit"
 
 
+SHAPES = 7
+"""Ways to write a shutdown callback, besides a function of the reason."""
+
+
 def story(worker: Worker, job: str) -> list[tuple[Any, ...]]:
     """The app's own hooks of one job, in the order in which each process ran them."""
-    hooks = ("request_hook", "saw_close", "session_end_hook", "shutdown_callback")
+    hooks = ("request_hook", "saw_close", "session_end_hook", "shutdown_callback", "shutdown_shape")
     return [
-        (line["message"], line.get("why"))
+        (line["message"], line.get("shape"), line.get("why"))
         for line in worker.lines
         if line["message"] in hooks and job in (line.get("job"), line.get("job_id"))
     ]
@@ -105,13 +109,15 @@ async def test_the_apps_own_hooks_run_as_they_do_without_us(
     stories = []
     for plain in ("1", "0"):
         with running_worker(livekit_server, environment={"ACTOR_PLAIN": plain}) as worker:
-            async with call(livekit_server, worker, wait=ending == "raise") as made:
+            wait = ending == "raise"
+            async with call(livekit_server, worker, wait=wait, every_shape=True) as made:
                 await end(livekit_server, made, ending)
-                await worker.wait_for_log("shutdown_callback", job=made.job)
+                await worker.wait_for_logs("shutdown_shape", SHAPES, job=made.job)
+                await worker.wait_for_log("process exiting", job_id=made.job)
                 stories.append(story(worker, made.job))
     without, with_us = stories
     assert with_us == without
-    assert len(without) == 4
+    assert len(without) == 4 + SHAPES
 
 
 async def end(server: LiveKitServer, made: Call, ending: str) -> None:

@@ -268,8 +268,49 @@ def watch(ctx: JobContext, session: AgentSession[None]) -> None:
     ctx.room.on("disconnected", disconnected)
     session.on("close", closed)
     ctx.add_shutdown_callback(shut)
+    add_callbacks(ctx)
     if not PLAIN and os.environ.get("ACTOR_UNWATCHED") != "1":
         watch_lifecycle(ctx, session)
+
+
+class Callbacks:
+    """Shutdown callbacks of every other shape that LiveKit takes."""
+
+    def __init__(self, job: str) -> None:
+        self._job = job
+
+    async def with_reason(self, reason: str) -> None:
+        self.log("method", reason)
+
+    async def without_reason(self) -> None:
+        self.log("method without a reason")
+
+    async def fails(self) -> None:
+        self.log("method that raises")
+        raise PhoneBoothError
+
+    def log(self, shape: str, why: str | None = None) -> None:
+        logger.info("shutdown_shape", extra={"job": self._job, "shape": shape, "why": why})
+
+
+def add_callbacks(ctx: JobContext) -> None:
+    if not json.loads(ctx.job.metadata or "{}").get("every_shape"):
+        return
+    callbacks = Callbacks(ctx.job.id)
+
+    async def without_reason() -> None:
+        callbacks.log("function without a reason")
+
+    async def with_default(reason: str = "none given") -> None:
+        callbacks.log("function with a default", reason)
+
+    ctx.add_shutdown_callback(without_reason)
+    ctx.add_shutdown_callback(with_default)
+    ctx.add_shutdown_callback(callbacks.with_reason)
+    ctx.add_shutdown_callback(callbacks.without_reason)
+    ctx.add_shutdown_callback(callbacks.fails)
+    ctx.add_shutdown_callback(lambda why: callbacks.with_reason(f"by a lambda: {why}"))
+    ctx.add_shutdown_callback(lambda: callbacks.without_reason())
 
 
 def watch_lifecycle(ctx: JobContext, session: AgentSession[None]) -> None:
