@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -21,7 +22,6 @@ BYE: Final = "lifecycle.bye"
 
 _NOT_THE_USER: Final = 403
 _RANK: Final = (State.STARTING, State.WAITING, State.ACTIVE)
-"""What clients see where sessions differ: the agent is there if one of them serves its user."""
 
 Shown = tuple[State, float | None]
 
@@ -94,7 +94,7 @@ class Sessions:
         for one in self._followed.values():
             if one.attendance is not None:
                 one.attendance.aclose()
-        if self._room.isconnected():
+        if self._followed and self._room.isconnected():
             self._room.local_participant.unregister_rpc_method(BYE)
 
     def _follow(self, session: AgentSession[Any]) -> None:
@@ -156,7 +156,7 @@ class Sessions:
     def _on_shown(self, one: _Followed, shown: Shown) -> None:
         one.shown = shown
         lively = [one, *self._others(one)]
-        best = max((each.shown for each in lively), key=lambda shown: _RANK.index(shown[0]))
+        best = max((each.shown for each in lively), key=_how_much)
         if best != self._shown:
             self._shown = best
             self._show(*best)
@@ -180,6 +180,12 @@ class Sessions:
         if not any(said):
             raise rtc.RpcError(_NOT_THE_USER, "only the user of this session can end it")
         return "bye"
+
+
+def _how_much(shown: Shown) -> tuple[int, float]:
+    """What clients see where sessions differ: the agent is there if one serves, for the longest."""
+    state, deadline = shown
+    return _RANK.index(state), math.inf if deadline is None else deadline
 
 
 def _room_of(session: AgentSession[Any]) -> rtc.Room | None:
