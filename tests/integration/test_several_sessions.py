@@ -10,7 +10,7 @@ import pytest
 from livekit import api
 
 from scripts.livekit_server import LiveKitServer
-from tests.harness import ACTOR, Call, Client, Worker, call, in_room, running_worker, words
+from tests.harness import ACTOR, Call, Client, Worker, call, do, in_room, running_worker, words
 
 SEVERAL = ACTOR.parent / "several.py"
 
@@ -33,8 +33,8 @@ async def serves(made: Call, bob: Client) -> None:
     agent = bob.room.remote_participants[made.agent]
     assert agent.attributes["lifecycle.state"] == "active"
     assert not made.worker.log("worker_hook", job=made.job)
-    made.user = bob
-    assert (await made.do("look", who="bob"))["linked"] == "bob"
+    look = await do(bob, made.worker, made.agent, "look", who="bob")
+    assert look["linked"] == "bob"
 
 
 async def test_the_leave_of_one_user_ends_nobody_elses_session(
