@@ -357,6 +357,15 @@ class Call:
         """Tell the actor to end in some way; its pid, job id and the time of the deed."""
         return await do(self.user, self.worker, self.agent, act, **order)
 
+    async def wait_for_track(self, timeout: float = 2.0) -> None:
+        """Until then the server may keep the agent's leave to itself for 3 s. Not all have one."""
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            agent = self.observer.room.remote_participants.get(self.agent)
+            if agent is not None and agent.track_publications:
+                return
+            await asyncio.sleep(0.02)
+
     async def user_leaves(self) -> None:
         await self.user.room.disconnect()
 
@@ -438,6 +447,8 @@ async def call(
         await made.observer.connect(kind="agent")
         if active:
             await made.user.wait_for(is_serving)
+            if how.get("options", {}).get("audio_output", True):
+                await made.wait_for_track()
         yield made
     finally:
         await asyncio.gather(made.user.aclose(), made.observer.aclose())
