@@ -31,11 +31,10 @@ class _Followed:
     attendance: Attendance | None = None
     shown: Shown = (State.STARTING, None)
     user_left: str = ""
-    ended: bool = False
 
     @property
     def serves(self) -> bool:
-        return not self.ended and self.attendance is not None and self.attendance.serves
+        return self.attendance is not None and self.attendance.serves
 
 
 class Sessions:
@@ -141,11 +140,10 @@ class Sessions:
     # -- how one ends ------------------------------------------------------------------------------
 
     def _on_closing(self, one: _Followed, cause: str, error: str) -> None:
-        one.ended = True
+        if one.attendance is not None:
+            one.attendance.aclose()
+            one.attendance = None
         if others := self._others(one):
-            if one.attendance is not None:
-                one.attendance.aclose()
-                one.attendance = None
             self._on_shown(others[0], others[0].shown)
         else:
             drains = self._draining()
