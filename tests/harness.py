@@ -24,6 +24,7 @@ from typing import Any, ClassVar
 from livekit import api, rtc
 
 from livekit_lifecycle import AgentExit, parse
+from livekit_lifecycle.attendance import reason_name
 from scripts.livekit_server import LiveKitServer
 from tests.tidy import complain_of
 
@@ -103,13 +104,7 @@ class Client:
         self._note("disconnected", None, reason=reason_name(reason))
 
     async def connect(self, *, kind: str = "standard") -> None:
-        token = (
-            api.AccessToken(self.server.api_key, self.server.api_secret)
-            .with_identity(self.identity)
-            .with_kind(kind)  # type: ignore[arg-type]
-            .with_grants(api.VideoGrants(room_join=True, room=self.room_name))
-            .to_jwt()
-        )
+        token = token_for(self.server, self.room_name, self.identity, kind)
         await self.room.connect(self.server.url, token)
         for participant in self.room.remote_participants.values():
             self._note("joined", participant)
@@ -156,12 +151,24 @@ class Client:
         """Write to the agent, as a chat does."""
         await self.room.local_participant.send_text(text, topic="lk.chat")
 
+    async def bye(self, agent: str) -> str:
+        """Tell the agent that the leave to come is meant; its answer."""
+        return await self.room.local_participant.perform_rpc(
+            destination_identity=agent, method="lifecycle.bye", payload="", response_timeout=5
+        )
+
     async def aclose(self) -> None:
         await self.room.disconnect()
 
 
-def reason_name(reason: rtc.DisconnectReason.ValueType | None) -> str:
-    return rtc.DisconnectReason.Name(reason or rtc.DisconnectReason.UNKNOWN_REASON).lower()
+def token_for(server: LiveKitServer, room: str, identity: str, kind: str) -> str:
+    return (
+        api.AccessToken(server.api_key, server.api_secret)
+        .with_identity(identity)
+        .with_kind(kind)  # type: ignore[arg-type]
+        .with_grants(api.VideoGrants(room_join=True, room=room))
+        .to_jwt()
+    )
 
 
 class Worker:

@@ -11,13 +11,7 @@ from livekit import api, rtc
 
 from scripts.livekit_server import LiveKitServer
 from tests.endings import ending
-from tests.harness import Call, Client, Worker, call, dispatch, in_room, server_api, words
-
-
-async def bye(client: Client, agent: str) -> str:
-    return await client.room.local_participant.perform_rpc(
-        destination_identity=agent, method="lifecycle.bye", payload="", response_timeout=5
-    )
+from tests.harness import Call, Worker, call, dispatch, in_room, server_api, words
 
 
 def at_deadline(seen_at: float, left_at: float, grace: float, slack: float = 0.5) -> bool:
@@ -120,7 +114,7 @@ async def test_a_hang_up_button_ends_it_at_once(
 ) -> None:
     async with call(livekit_server, worker, preset="web") as made:
         at = time.monotonic()
-        assert await bye(made.user, made.agent) == "bye"
+        assert await made.user.bye(made.agent) == "bye"
         exit_, left = await made.ending()
         assert words(exit_) == ("intentional", "close_on_disconnect", "user_bye", "end")
         assert exit_.at - at < 1
@@ -130,7 +124,7 @@ async def test_a_hang_up_button_ends_it_at_once(
 async def test_nobody_else_may_hang_up(livekit_server: LiveKitServer, worker: Worker) -> None:
     async with call(livekit_server, worker, preset="web") as made:
         with pytest.raises(rtc.RpcError, match="only the user of this session can end it"):
-            await bye(made.observer, made.agent)
+            await made.observer.bye(made.agent)
         await made.heard("still here")
 
 

@@ -65,6 +65,7 @@ async def test_an_agent_goes_on_when_the_node_of_its_room_dies(nodes: Nodes) -> 
                 assert agent.attributes["lifecycle.job"] == made.job
                 await worker.wait_for_log("saw_join", who="user", room=made.room)
                 assert (await do(back, worker, made.agent, "nothing"))["pid"] == pid
+                assert saw_no_ending(made)
                 assert all(seen.exit is None for seen in back.seen)
                 assert not worker.log("worker_hook")
                 await do(back, worker, made.agent, "shutdown", reason="done")

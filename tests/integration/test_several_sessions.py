@@ -7,10 +7,20 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from livekit import api
 
 from scripts.livekit_server import LiveKitServer
-from tests.harness import ACTOR, Call, Client, Worker, call, do, in_room, running_worker, words
+from tests.harness import (
+    ACTOR,
+    Call,
+    Client,
+    Worker,
+    call,
+    do,
+    in_room,
+    running_worker,
+    token_for,
+    words,
+)
 
 SEVERAL = ACTOR.parent / "several.py"
 
@@ -81,16 +91,10 @@ async def test_each_user_may_say_goodbye(livekit_server: LiveKitServer, several:
         in_room(livekit_server, "bob", room=made.room) as bob,
     ):
         await second_user(made, bob)
-        said = made.user.room.local_participant.perform_rpc(
-            destination_identity=made.agent, method="lifecycle.bye", payload=""
-        )
-        assert await said == "bye"
+        assert await made.user.bye(made.agent) == "bye"
         await several.wait_for_log("closed", job=made.job, who="user")
         await serves(made, bob)
-        said = bob.room.local_participant.perform_rpc(
-            destination_identity=made.agent, method="lifecycle.bye", payload=""
-        )
-        assert await said == "bye"
+        assert await bob.bye(made.agent) == "bye"
         exit_, _ = await made.ending()
         assert words(exit_) == ("intentional", "close_on_disconnect", "user_bye", "end")
 
@@ -112,13 +116,7 @@ async def test_the_app_ends_them_all(livekit_server: LiveKitServer, several: Wor
 async def test_a_session_in_another_room_keeps_no_agent(
     livekit_server: LiveKitServer, several: Worker
 ) -> None:
-    token = (
-        api.AccessToken(livekit_server.api_key, livekit_server.api_secret)
-        .with_identity("agent-elsewhere")
-        .with_kind("agent")
-        .with_grants(api.VideoGrants(room_join=True, room="elsewhere"))
-        .to_jwt()
-    )
+    token = token_for(livekit_server, "elsewhere", "agent-elsewhere", "agent")
     consult = {"url": livekit_server.url, "token": token}
     async with (
         in_room(livekit_server, "expert", room="elsewhere") as expert,

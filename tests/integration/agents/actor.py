@@ -46,6 +46,7 @@ from livekit_lifecycle import (
     get_lifecycle,
     presets,
 )
+from livekit_lifecycle.attendance import reason_name
 
 logger = logging.getLogger("actor")
 PLAIN = os.environ.get("ACTOR_PLAIN") == "1"
@@ -245,8 +246,7 @@ def watch(ctx: JobContext, session: AgentSession[None]) -> None:
         logger.info("saw_join", extra={"who": participant.identity, "at": time.monotonic()})
 
     def disconnected(reason: rtc.DisconnectReason.ValueType) -> None:
-        name = rtc.DisconnectReason.Name(reason).lower()
-        logger.info("saw_disconnect", extra={"job": ctx.job.id, "reason": name})
+        logger.info("saw_disconnect", extra={"job": ctx.job.id, "reason": reason_name(reason)})
 
     def closed(_: Any) -> None:
         logger.info("saw_close", extra={"job": ctx.job.id, "at": time.monotonic()})

@@ -6,7 +6,6 @@ and one for a room of its own, whose token and URL it gives.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 from typing import Any
@@ -74,4 +73,3 @@ async def entrypoint(ctx: JobContext) -> None:
     ctx.room.on("participant_connected", joined)
     for participant in ctx.room.remote_participants.values():
         joined(participant)
-    await asyncio.sleep(0)

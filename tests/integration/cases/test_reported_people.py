@@ -16,7 +16,18 @@ from livekit import api, rtc
 
 from scripts.livekit_server import LiveKitServer
 from tests.endings import CLIENT_DERIVES, ending
-from tests.harness import ACTOR, Call, Client, Worker, call, dispatch, in_room, server_api, words
+from tests.harness import (
+    ACTOR,
+    Call,
+    Client,
+    Worker,
+    call,
+    dispatch,
+    in_room,
+    server_api,
+    token_for,
+    words,
+)
 
 PASSER_BY = ACTOR.parent / "passer_by.py"
 SLACK = 0.5
@@ -126,13 +137,7 @@ async def test_a_telephone_whose_link_breaks_has_its_short_grace(
     room = f"room-{time.monotonic_ns()}"
     observer = Client(livekit_server, room, "eye")
     made = Call(livekit_server, worker, room, observer, observer)
-    token = (
-        api.AccessToken(livekit_server.api_key, livekit_server.api_secret)
-        .with_identity("+1-555")
-        .with_kind("sip")
-        .with_grants(api.VideoGrants(room_join=True, room=room))
-        .to_jwt()
-    )
+    token = token_for(livekit_server, room, "+1-555", "sip")
     phone = await asyncio.create_subprocess_exec(
         sys.executable,
         str(PASSER_BY),
