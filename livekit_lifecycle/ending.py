@@ -9,13 +9,19 @@ from typing import Final
 
 from ._log import INTERNAL_ERROR, log
 from .classify import Evidence, JobTerminated, classify, supersedes
-from .contract import AgentExit
+from .contract import AgentExit, Reason
 
 TERMINATION_SETTLE: Final = 0.1
 """Seconds to wait for the room's own word after a nameless termination.
 
 The server sends the same termination for a deleted dispatch, a removed agent and a deleted room;
 in the last two cases the agent's disconnect, which names the cause, follows within 20 ms.
+"""
+ROOM_SETTLE: Final = 1.0
+"""Seconds to wait for the agent's own disconnect from a room that others were put out of.
+
+A user's leave may be told first when a room is deleted. What is written then reaches nobody,
+though it may still come back as if it did.
 """
 
 _TERMINATED: Final = classify(JobTerminated())
@@ -93,6 +99,8 @@ class Ending:
         await asyncio.sleep(0)  # a better name may come in the same turn of the loop
         if self._claim == _TERMINATED:
             await self.wait_out_of_room(TERMINATION_SETTLE)
+        if self._claim is not None and self._claim.reason == Reason.ROOM_CLOSED:
+            await self.wait_out_of_room(ROOM_SETTLE)
         written = await self._completed()
         published = await self._write(written)
         # what was written stands; what could not be may have got a better name meanwhile

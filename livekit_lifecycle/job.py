@@ -48,7 +48,7 @@ from .contract import (
     stalled_attributes,
     state_attributes,
 )
-from .ending import TERMINATION_SETTLE, Ending
+from .ending import ROOM_SETTLE, TERMINATION_SETTLE, Ending
 from .lineage import split_metadata
 from .options import CUT_MARGIN, LifecycleOptions
 from .sessions import Sessions
@@ -246,7 +246,7 @@ class JobLifecycle:
 
     async def settled(self) -> None:
         """Wait until the exit is out, or can't be any more."""
-        await self._ending.wait_done(self._options.publish_timeout + TERMINATION_SETTLE)
+        await self._ending.wait_done(self._options.publish_timeout + ROOM_SETTLE)
 
     async def before_session_end(self) -> None:
         """The framework is about to leave the room: the exit has to be out by then."""

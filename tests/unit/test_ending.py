@@ -12,6 +12,7 @@ from livekit_lifecycle.classify import (
     RoomLeft,
     SessionClosed,
     ShutdownCalled,
+    UserGone,
     WorkerDied,
 )
 from livekit_lifecycle.contract import AgentExit
@@ -79,6 +80,27 @@ async def test_a_termination_that_stays_nameless_is_written_all_the_same() -> No
     ending.claim(JobTerminated())
     await ending.wait_done(1)
     assert [(e.reason, published) for e, published in wire.decided] == [("removed", True)]
+
+
+async def test_a_room_that_a_user_saw_deleted_is_not_written_to() -> None:
+    wire = Wire()
+    ending = wire.ending()
+    ending.claim(UserGone("room_deleted"))
+    await asyncio.sleep(0.01)
+    ending.left_room()
+    ending.claim(RoomLeft("room_deleted"))
+    await ending.wait_done(1)
+    assert wire.written == []
+    assert [(e.detail, published) for e, published in wire.decided] == [("deleted", False)]
+
+
+async def test_a_room_that_stays_after_all_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("livekit_lifecycle.ending.ROOM_SETTLE", 0.05)
+    wire = Wire()
+    ending = wire.ending()
+    ending.claim(UserGone("room_deleted"))
+    await ending.wait_done(1)
+    assert [(e.detail, published) for e, published in wire.decided] == [("deleted", True)]
 
 
 async def test_a_write_that_hangs_ends_when_the_room_is_gone() -> None:

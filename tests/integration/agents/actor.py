@@ -374,6 +374,7 @@ def perform(
         "session_shutdown": lambda: session.shutdown(drain=False),
         "session_aclose": lambda: spawn(session.aclose()),
         "delete_room": lambda: ctx.delete_room(),
+        "delete_room_and_close": lambda: delete_room_and_close(ctx, session),
         "server_leave": lambda: spawn(
             ctx.room.simulate_scenario(rtc.SimulateScenarioKind.SIMULATE_SERVER_LEAVE)
         ),
@@ -395,6 +396,11 @@ def perform(
         deeds["handoff"] = lambda: get_lifecycle().handoff(order.get("detail", ""))
     if what in deeds:
         deeds[what]()
+
+
+def delete_room_and_close(ctx: JobContext, session: AgentSession[None]) -> None:
+    ctx.delete_room()
+    session.shutdown(drain=False)
 
 
 EATEN: list[bytearray] = []

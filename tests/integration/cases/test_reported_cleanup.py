@@ -131,7 +131,7 @@ async def test_a_room_that_app_and_session_both_delete_is_deleted_once_in_peace(
 ) -> None:
     """livekit/agents#3588, #3600: the second deletion of a room raises."""
     async with call(livekit_server, worker, options={"delete_room_on_close": True}) as made:
-        await asyncio.gather(made.do("delete_room"), made.do("session_shutdown"))
+        await made.do("delete_room_and_close")
         exit_ = await made.observer.wait_for_exit(made.agent)
         assert words(exit_) == ("intentional", "completed", "", "end")
         out = await made.observer.wait_for(lambda s: s.kind in ("left", "disconnected"))
