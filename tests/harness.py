@@ -42,7 +42,6 @@ class Seen:
     kind: str  # joined, attributes, left, disconnected
     identity: str
     attributes: Mapping[str, str] = field(default_factory=dict)
-    changed: Mapping[str, str] = field(default_factory=dict)
     reason: str = ""
 
     @property
@@ -82,10 +81,10 @@ class Client:
         ):
             self.room.on(event, getattr(self, f"_{event}"))
 
-    def _note(self, kind: str, participant: rtc.Participant | None, **more: Any) -> None:
+    def _note(self, kind: str, participant: rtc.Participant | None, reason: str = "") -> None:
         identity = participant.identity if participant else self.identity
         attributes = dict(participant.attributes) if participant else {}
-        self.seen.append(Seen(time.monotonic(), kind, identity, attributes, **more))
+        self.seen.append(Seen(time.monotonic(), kind, identity, attributes, reason))
         for wakeup in self._wakeups:
             wakeup.set()
 
@@ -93,15 +92,15 @@ class Client:
         self._note("joined", participant)
 
     def _participant_attributes_changed(
-        self, changed: dict[str, str], participant: rtc.Participant
+        self, _changed: dict[str, str], participant: rtc.Participant
     ) -> None:
-        self._note("attributes", participant, changed=dict(changed))
+        self._note("attributes", participant)
 
     def _participant_disconnected(self, participant: rtc.RemoteParticipant) -> None:
-        self._note("left", participant, reason=reason_name(participant.disconnect_reason))
+        self._note("left", participant, reason_name(participant.disconnect_reason))
 
     def _disconnected(self, reason: rtc.DisconnectReason.ValueType) -> None:
-        self._note("disconnected", None, reason=reason_name(reason))
+        self._note("disconnected", None, reason_name(reason))
 
     async def connect(self, *, kind: str = "standard") -> None:
         token = token_for(self.server, self.room_name, self.identity, kind)

@@ -33,6 +33,7 @@ from livekit_lifecycle import _compat
 from livekit_lifecycle._arguments import ServerArguments, SessionArguments
 from livekit_lifecycle._plugin import LifecyclePlugin, register_plugin
 from livekit_lifecycle.budget import ENTRYPOINT_SECONDS, SESSION_CLOSE_SECONDS
+from tests.logs import our_records
 
 CHANGED = "livekit-agents changed a private name: adapt livekit_lifecycle/_compat.py"
 
@@ -217,5 +218,5 @@ def test_a_name_that_is_gone_is_one_warning_and_no_exception(
     )
     assert watch.running() == []
     watch.aclose()
-    features = [r.__dict__["feature"] for r in caplog.records if "unavailable" in r.message]
+    features = [r.__dict__["feature"] for r in our_records(caplog) if "unavailable" in r.message]
     assert features == ["start of a session's closing", "job shutdown", "job processes"]

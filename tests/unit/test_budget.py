@@ -9,6 +9,7 @@ import pytest
 
 from livekit_lifecycle import DrainOptions, LifecycleOptions, LifecycleServer
 from livekit_lifecycle.budget import ServerTimes, check_budget
+from tests.logs import our_records
 
 
 def times(**given: float) -> ServerTimes:
@@ -86,6 +87,6 @@ def test_a_time_that_the_command_line_changed_is_told_at_the_start(
     server = LifecycleServer(lifecycle=LifecycleOptions(drain=DrainOptions(end_before=60)))
     server.update_options(drain_timeout=30)
     server._tell_tight_times()
-    (record,) = caplog.records
+    (record,) = our_records(caplog)
     assert record.message == "lifecycle.times_are_tight"
     assert "a drain lasts 30 s" in record.__dict__["why"]

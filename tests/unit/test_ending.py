@@ -17,6 +17,7 @@ from livekit_lifecycle.classify import (
 )
 from livekit_lifecycle.contract import AgentExit
 from livekit_lifecycle.ending import Ending
+from tests.logs import our_records
 
 
 class Wire:
@@ -137,7 +138,7 @@ async def test_a_write_that_fails_is_an_end_all_the_same(
     ending.claim(ShutdownCalled())
     await ending.wait_done(1)
     assert decided == [("completed", False)]
-    assert [record.__dict__["error"] for record in caplog.records] == ["ConnectionResetError"]
+    assert [record.__dict__["error"] for record in our_records(caplog)] == ["ConnectionResetError"]
 
 
 async def test_waiting_is_bounded() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -12,6 +11,7 @@ from livekit import rtc
 
 from livekit_lifecycle._publish import Publisher
 from tests.fakes import FakeRoom
+from tests.logs import our_records
 
 
 def publisher(room: FakeRoom, **arguments: Any) -> Publisher:
@@ -45,7 +45,7 @@ async def test_a_write_without_permission_and_second_way_is_one_warning(
     writer = publisher(room)
     assert not await writer.publish({"a": "secret"})
     assert not await writer.publish({"a": "secret"})
-    warnings = [r for r in caplog.records if r.levelno == logging.WARNING]
+    warnings = our_records(caplog)
     assert [(r.message, r.__dict__["error"]) for r in warnings] == [
         ("lifecycle.publish_failed", "PermissionError")
     ]

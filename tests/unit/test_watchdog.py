@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 
 import pytest
 
 from livekit_lifecycle._watchdog import Watchdog
+from tests.logs import our_records
 
 AFTER = 0.5
 
@@ -38,7 +38,7 @@ async def test_a_loop_that_hangs_is_told_with_where_and_since_when(
     told.watchdog.stop()
     (since,) = told.stalled
     assert abs(since - before) < 1000 * AFTER
-    first, last = (record for record in caplog.records if record.levelno == logging.WARNING)
+    first, last = our_records(caplog)
     assert first.message == "lifecycle.loop_stalled"
     assert "time.sleep(3 * AFTER)" in first.__dict__["stack"]
     assert last.message == "lifecycle.loop_recovered"

@@ -17,6 +17,7 @@ from livekit.protocol import agent, models
 from livekit_lifecycle import ExitRecord, LifecycleOptions
 from livekit_lifecycle.contract import will_attributes
 from livekit_lifecycle.worker import WorkerLifecycle
+from tests.logs import our_records
 
 
 class Pool(utils.EventEmitter[Any]):
@@ -84,7 +85,7 @@ async def test_without_keys_there_is_one_warning_and_the_hook_is_told_all_the_sa
     worker.announce_drain(10)
     pool.dies("AJ_1")
     await worker.aclose()
-    warnings = [r.message for r in caplog.records if "credentials" in r.message]
+    warnings = [r.message for r in our_records(caplog) if "credentials" in r.message]
     assert warnings == ["lifecycle.no_credentials"]
     assert [(r.reason, r.detail, r.published) for r in told] == [("killed", "SIGKILL", False)]
 
@@ -144,7 +145,7 @@ async def test_a_server_that_fails_or_hangs_is_one_warning(
         worker, pool = start(rooms, on_exit=told.append, publish_timeout=0.1)
         pool.dies("AJ_1")
         await worker.aclose()
-        failed = [r for r in caplog.records if r.message == "lifecycle.publish_failed"]
+        failed = [r for r in our_records(caplog) if r.message == "lifecycle.publish_failed"]
         assert [r.__dict__["error"] for r in failed] == [name]
         assert [r.published for r in told] == [False]
 
@@ -171,5 +172,5 @@ async def test_an_idle_process_that_dies_is_a_log_line(caplog: pytest.LogCapture
     pool.dies("AJ_1", running_job=None)
     pool.dies("AJ_2", running_job=None, exitcode=0)
     await worker.aclose()
-    assert [r.message for r in caplog.records] == ["lifecycle.idle_process_died"]
+    assert [r.message for r in our_records(caplog)] == ["lifecycle.idle_process_died"]
     assert told == []
