@@ -242,6 +242,13 @@ class Worker:
         """The first log line that fits, also one that was there before."""
         return await asyncio.to_thread(self.await_log, message, timeout, **fields)
 
+    async def wait_for_only_log(self, message: str, **fields: Any) -> dict[str, Any]:
+        """The same, where there must not be another one so far."""
+        line = await self.wait_for_log(message, **fields)
+        found = self.log(message, **fields)
+        assert len(found) == 1, f"{len(found)} log lines {message!r} {fields}"
+        return line
+
     def await_log(self, message: str, timeout: float, **fields: Any) -> dict[str, Any]:
         """The same, for a thread.
 
@@ -307,7 +314,11 @@ class Worker:
         return at
 
     async def wait_exit(self, timeout: float = 30.0) -> int:
-        return await asyncio.to_thread(self._process.wait, timeout)
+        """Wait until it is gone; its exit code. All it logged can be read then."""
+        code = await asyncio.to_thread(self._process.wait, timeout)
+        # jobs that outlive it have the same output, and keep the reader reading
+        await asyncio.to_thread(self._reader.join, 1.0)
+        return code
 
     def kill(self) -> None:
         """End it with everything it started."""

@@ -181,7 +181,7 @@ async def test_a_process_that_dies_without_a_word(
         assert left.attributes["lifecycle.state"] == "closed"
         line = await worker.wait_for_log("worker_hook", job=made.job)
         assert line["seen"] == ["crash", reason, detail, True]
-        (event,) = worker.log("lifecycle.crash_reported", job_id=made.job)
+        event = await worker.wait_for_only_log("lifecycle.crash_reported", job_id=made.job)
         assert (event["reason"], event["detail"]) == (reason, detail)
 
 
@@ -267,12 +267,8 @@ async def test_a_successor_of_the_same_identity_is_not_marked(
             second = await observer.wait_for(
                 lambda s: s.attributes.get("lifecycle.job", job) != job, since=mark
             )
-            await named.wait_for_log("worker_hook", job=job)
-            assert named.log("worker_hook", job=job)[0]["seen"][:3] == [
-                "intentional",
-                "replaced",
-                "duplicate_identity",
-            ]
+            line = await named.wait_for_log("worker_hook", job=job)
+            assert line["seen"][:3] == ["intentional", "replaced", "duplicate_identity"]
             await asyncio.sleep(1)
             now = observer.room.remote_participants["receptionist"].attributes
             assert now["lifecycle.job"] == second.attributes["lifecycle.job"]
@@ -297,7 +293,7 @@ async def test_a_loop_that_hangs_is_told_and_so_is_its_recovery(
         )
         assert over.at - (at + 20) < 1
         assert over.exit is None
-        (line,) = worker.log("lifecycle.loop_stalled", job_id=made.job)
+        line = await worker.wait_for_only_log("lifecycle.loop_stalled", job_id=made.job)
         assert "time.sleep" in line["stack"]
 
 

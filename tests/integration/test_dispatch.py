@@ -12,6 +12,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator
 
+import psutil
 import pytest
 from livekit import api, rtc
 
@@ -66,6 +67,15 @@ async def dispatches(lkapi: api.LiveKitAPI, room: str) -> list[str]:
     """Names of all dispatches but the one of automatic dispatch, which each room has."""
     listed = await lkapi.agent_dispatch.list_dispatch(room)
     return [one.agent_name for one in listed if one.agent_name]
+
+
+async def stop(pid: int) -> None:
+    """Until it has stopped, which takes its first thread a turn on a busy processor."""
+    os.kill(pid, signal.SIGSTOP)
+    deadline = time.monotonic() + 10
+    while psutil.Process(pid).status() != psutil.STATUS_STOPPED:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.01)
 
 
 async def test_no_room_and_a_user_alone(
@@ -139,7 +149,7 @@ async def test_a_stopped_process_does_not_answer(
         at = time.monotonic()
         assert await _ping.answers(lkapi, made.room, made.agent, 1) is True
         assert time.monotonic() - at < 0.5
-        os.kill(pid, signal.SIGSTOP)
+        await stop(pid)
         try:
             assert await _ping.answers(lkapi, made.room, made.agent, 1) is False
             assert (await agent_status(lkapi, made.room, worker.name)).verdict == "zombie"

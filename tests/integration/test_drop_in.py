@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,13 @@ from tests.harness import (
 from tests.harness import server_api as lkapi_of
 
 AGENTS = ACTOR.parent
+
+
+@pytest.fixture(scope="module")
+def plain_worker(livekit_server: LiveKitServer) -> Iterator[Worker]:
+    """One without the package."""
+    with running_worker(livekit_server, environment={"ACTOR_PLAIN": "1"}) as running_one:
+        yield running_one
 
 
 @pytest.mark.parametrize("how", ["module", "run_app"])
@@ -84,7 +92,7 @@ async def test_the_apps_own_attributes_are_kept_and_ours_can_not_be_forged(
             assert seen.attributes["app.mood"] == "good"
             assert seen.attributes["app.size"] == "xl"
             assert "lifecycle.exit" not in seen.attributes
-            (warning,) = worker.log("lifecycle.key_reserved")
+            warning = await worker.wait_for_only_log("lifecycle.key_reserved")
             assert warning["keys"] == "lifecycle.exit"
 
 
@@ -104,17 +112,16 @@ def story(worker: Worker, job: str) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("ending", ["shutdown", "default", "terminated", "removed", "raise"])
 async def test_the_apps_own_hooks_run_as_they_do_without_us(
-    livekit_server: LiveKitServer, ending: str
+    livekit_server: LiveKitServer, worker: Worker, plain_worker: Worker, ending: str
 ) -> None:
     stories = []
-    for plain in ("1", "0"):
-        with running_worker(livekit_server, environment={"ACTOR_PLAIN": plain}) as worker:
-            wait = ending == "raise"
-            async with call(livekit_server, worker, wait=wait, every_shape=True) as made:
-                await end(livekit_server, made, ending)
-                await worker.wait_for_logs("shutdown_shape", SHAPES, job=made.job)
-                await worker.wait_for_log("process exiting", job_id=made.job)
-                stories.append(story(worker, made.job))
+    for one in (plain_worker, worker):
+        wait = ending == "raise"
+        async with call(livekit_server, one, wait=wait, every_shape=True) as made:
+            await end(livekit_server, made, ending)
+            await one.wait_for_logs("shutdown_shape", SHAPES, job=made.job)
+            await one.wait_for_log("process exiting", job_id=made.job)
+            stories.append(story(one, made.job))
     without, with_us = stories
     assert with_us == without
     assert len(without) == 4 + SHAPES
@@ -138,14 +145,13 @@ async def end(server: LiveKitServer, made: Call, ending: str) -> None:
 
 
 async def test_dispatches_one_after_the_other_are_all_served(
-    livekit_server: LiveKitServer,
+    livekit_server: LiveKitServer, worker: Worker
 ) -> None:
     # processes are used up and made anew: the wrapped entrypoint travels each time
-    with running_worker(livekit_server) as worker:
-        for _ in range(4):
-            async with call(livekit_server, worker) as made:
-                await made.do("shutdown")
-                await made.observer.wait_for_exit(made.agent)
+    for _ in range(4):
+        async with call(livekit_server, worker) as made:
+            await made.do("shutdown")
+            await made.observer.wait_for_exit(made.agent)
 
 
 @ending(
@@ -155,14 +161,13 @@ async def test_dispatches_one_after_the_other_are_all_served(
     hook="unpublished",
     written=False,
 )
-async def test_an_operator_removes_the_agent(livekit_server: LiveKitServer) -> None:
-    with running_worker(livekit_server) as worker:
-        async with call(livekit_server, worker) as made:
-            await end(livekit_server, made, "removed")
-            left = await made.observer.wait_for_leave(made.agent)
-            assert left.reason == "participant_removed"
-            line = await worker.wait_for_log("worker_hook", job=made.job)
-            assert line["seen"] == ["intentional", "removed", "participant_removed", False]
+async def test_an_operator_removes_the_agent(livekit_server: LiveKitServer, worker: Worker) -> None:
+    async with call(livekit_server, worker) as made:
+        await end(livekit_server, made, "removed")
+        left = await made.observer.wait_for_leave(made.agent)
+        assert left.reason == "participant_removed"
+        line = await worker.wait_for_log("worker_hook", job=made.job)
+        assert line["seen"] == ["intentional", "removed", "participant_removed", False]
 
 
 @ending(
@@ -190,13 +195,14 @@ async def test_the_server_puts_the_agent_out_since_it_stops(
     hook="unpublished",
     written=False,
 )
-async def test_the_room_is_deleted_by_somebody(livekit_server: LiveKitServer) -> None:
-    with running_worker(livekit_server) as worker:
-        async with call(livekit_server, worker) as made:
-            async with lkapi_of(livekit_server) as lkapi:
-                await lkapi.room.delete_room(api.DeleteRoomRequest(room=made.room))
-            line = await worker.wait_for_log("worker_hook", job=made.job)
-            assert line["seen"] == ["intentional", "room_closed", "deleted", False]
+async def test_the_room_is_deleted_by_somebody(
+    livekit_server: LiveKitServer, worker: Worker
+) -> None:
+    async with call(livekit_server, worker) as made:
+        async with lkapi_of(livekit_server) as lkapi:
+            await lkapi.room.delete_room(api.DeleteRoomRequest(room=made.room))
+        line = await worker.wait_for_log("worker_hook", job=made.job)
+        assert line["seen"] == ["intentional", "room_closed", "deleted", False]
 
 
 @ending(
@@ -206,69 +212,64 @@ async def test_the_room_is_deleted_by_somebody(livekit_server: LiveKitServer) ->
     hook="unpublished",
     written=False,
 )
-async def test_somebody_takes_over_the_agents_identity(livekit_server: LiveKitServer) -> None:
-    with running_worker(livekit_server) as worker:
-        async with (
-            call(livekit_server, worker) as made,
-            in_room(livekit_server, made.agent, room=made.room, kind="agent"),
-        ):
-            line = await worker.wait_for_log("worker_hook", job=made.job)
-            assert line["seen"] == ["intentional", "replaced", "duplicate_identity", False]
-            assert not worker.log("lifecycle.crash_reported", job_id=made.job)
+async def test_somebody_takes_over_the_agents_identity(
+    livekit_server: LiveKitServer, worker: Worker
+) -> None:
+    async with (
+        call(livekit_server, worker) as made,
+        in_room(livekit_server, made.agent, room=made.room, kind="agent"),
+    ):
+        line = await worker.wait_for_log("worker_hook", job=made.job)
+        assert line["seen"] == ["intentional", "replaced", "duplicate_identity", False]
+        assert not worker.log("lifecycle.crash_reported", job_id=made.job)
 
 
 @ending("removed/job_terminated", "DeleteDispatch")
-async def test_the_dispatch_is_deleted(livekit_server: LiveKitServer) -> None:
-    with running_worker(livekit_server) as worker:
-        async with call(livekit_server, worker) as made:
-            await end(livekit_server, made, "terminated")
-            exit_, left = await made.ending()
-            assert words(exit_) == ("intentional", "removed", "job_terminated", "end")
-            assert exit_.at <= left.at
-            await worker.wait_for_log("worker_hook", job=made.job)
+async def test_the_dispatch_is_deleted(livekit_server: LiveKitServer, worker: Worker) -> None:
+    async with call(livekit_server, worker) as made:
+        await end(livekit_server, made, "terminated")
+        exit_, left = await made.ending()
+        assert words(exit_) == ("intentional", "removed", "job_terminated", "end")
+        assert exit_.at <= left.at
+        await worker.wait_for_log("worker_hook", job=made.job)
 
 
 async def test_without_the_right_to_write_the_server_api_is_the_second_way(
-    livekit_server: LiveKitServer,
+    livekit_server: LiveKitServer, worker: Worker
 ) -> None:
-    with running_worker(livekit_server) as worker:
-        async with call(livekit_server, worker) as made:
-            async with lkapi_of(livekit_server) as lkapi:
-                rights = api.ParticipantPermission(
-                    can_publish=True, can_subscribe=True, can_publish_data=True, agent=True
-                )
-                await lkapi.room.update_participant(
-                    api.UpdateParticipantRequest(
-                        room=made.room, identity=made.agent, permission=rights
-                    )
-                )
-            await made.do("shutdown", reason="done")
-            exit_, left = await made.ending()
-            assert words(exit_) == ("intentional", "completed", "done", "end")
-            assert exit_.at <= left.at
+    async with call(livekit_server, worker) as made:
+        async with lkapi_of(livekit_server) as lkapi:
+            rights = api.ParticipantPermission(
+                can_publish=True, can_subscribe=True, can_publish_data=True, agent=True
+            )
+            await lkapi.room.update_participant(
+                api.UpdateParticipantRequest(room=made.room, identity=made.agent, permission=rights)
+            )
+        await made.do("shutdown", reason="done")
+        exit_, left = await made.ending()
+        assert words(exit_) == ("intentional", "completed", "done", "end")
+        assert exit_.at <= left.at
 
 
 async def test_a_room_of_its_own_for_each_run_is_not_needed(
-    livekit_server: LiveKitServer,
+    livekit_server: LiveKitServer, worker: Worker
 ) -> None:
     # the same room again: the second agent is another job, with a will of its own
-    with running_worker(livekit_server) as worker:
-        async with in_room(livekit_server, "user") as user:
-            jobs = set()
-            for _ in range(2):
-                mark = len(user.seen)
-                await dispatch(livekit_server, user.room_name, worker.name, {})
-                joined = await user.wait_for(
-                    lambda s: s.kind == "joined" and s.identity.startswith("agent-"), since=mark
-                )
-                jobs.add(joined.attributes["lifecycle.job"])
-                await user.wait_for(
-                    lambda s: s.attributes.get("lk.agent.state") == "listening", since=mark
-                )
-                await do(user, worker, joined.identity, "shutdown")
-                await user.wait_for_leave(joined.identity)
-            assert len(jobs) == 2
-            await asyncio.sleep(0)
+    async with in_room(livekit_server, "user") as user:
+        jobs = set()
+        for _ in range(2):
+            mark = len(user.seen)
+            await dispatch(livekit_server, user.room_name, worker.name, {})
+            joined = await user.wait_for(
+                lambda s: s.kind == "joined" and s.identity.startswith("agent-"), since=mark
+            )
+            jobs.add(joined.attributes["lifecycle.job"])
+            await user.wait_for(
+                lambda s: s.attributes.get("lk.agent.state") == "listening", since=mark
+            )
+            await do(user, worker, joined.identity, "shutdown")
+            await user.wait_for_leave(joined.identity)
+        assert len(jobs) == 2
 
 
 async def test_an_app_may_set_up_its_logging_anew_in_the_job(

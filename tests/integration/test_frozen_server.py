@@ -51,5 +51,5 @@ async def test_the_job_ends_within_the_publish_deadline(
     with_us, worker = await took(own_server, plain="0", fault=fault)
     assert with_us < without + 2.5
     assert not [line for line in worker.raw if "Traceback" in line and "livekit_lifecycle" in line]
-    (hook,) = worker.log("worker_hook")
+    hook = await worker.wait_for_only_log("worker_hook")
     assert hook["seen"] == ["intentional", "completed", "done", False], "told, though not published"

@@ -240,9 +240,9 @@ async def test_hooks_in_job_and_worker_are_told_once(
         assert line["seen"] == ["intentional", "completed", "done", True]
         await worker.wait_for_log("exit_hook", job=made.job, reason_seen="completed")
         await worker.wait_for_log("process exiting", job_id=made.job)
-        assert len(worker.log("worker_hook", job=made.job)) == 1
-        assert len(worker.log("exit_hook", job=made.job)) == 1
-        (event,) = worker.log("lifecycle.exit", job_id=made.job)
+        await worker.wait_for_only_log("worker_hook", job=made.job)
+        await worker.wait_for_only_log("exit_hook", job=made.job)
+        event = await worker.wait_for_only_log("lifecycle.exit", job_id=made.job)
         assert (event["exit"], event["reason"], event["next"]) == (
             "intentional",
             "completed",

@@ -174,7 +174,7 @@ async def test_a_grace_longer_than_the_room_is_cut_with_one_warning(
     livekit_server: LiveKitServer, worker: Worker
 ) -> None:
     async with call(livekit_server, worker, preset="mobile", departure_timeout=8) as made:
-        (warning,) = worker.log("lifecycle.grace_cut", job_id=made.job)
+        warning = await worker.wait_for_only_log("lifecycle.grace_cut", job_id=made.job)
         assert (warning["grace"], warning["departure_timeout"], warning["cut_to"]) == (60, 8, 4)
         await made.user_leaves()
         line = await worker.wait_for_log("saw_leave", room=made.room)

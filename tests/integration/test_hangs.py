@@ -41,7 +41,7 @@ async def test_a_process_that_said_goodbye_and_never_ends_is_ended(
             assert not psutil.pid_exists(done["pid"])
         async with call(livekit_server, worker) as after:
             assert after.agent, "its worker takes the next call"
-        (hook,) = worker.log("worker_hook", job=made.job)
+        hook = await worker.wait_for_only_log("worker_hook", job=made.job)
         assert hook["seen"] == ["intentional", "completed", "done", True]
         assert not worker.log("lifecycle.crash_reported", job_id=made.job)
         assert not worker.log("lifecycle.internal_error")

@@ -61,7 +61,7 @@ async def test_the_leave_of_one_user_ends_nobody_elses_session(
         await bob.room.disconnect()
         exit_, _ = await made.ending()
         assert words(exit_) == ("intentional", "close_on_disconnect", "user_left", "end")
-        assert len(several.log("exit_hook", job=made.job)) == 1
+        await several.wait_for_only_log("exit_hook", job=made.job)
 
 
 async def test_each_session_has_a_grace_of_its_own(

@@ -108,7 +108,7 @@ async def test_clean_up_that_is_killed_for_its_length_stays_a_goodbye(
             assert kill
             await worker.wait_exit()
             assert not worker.log("slow_callback_done", job=made.job)
-            (told,) = worker.log("worker_hook", job=made.job)
+            told = await worker.wait_for_only_log("worker_hook", job=made.job)
             assert told["seen"] == ["intentional", "drain", "drain_timeout", True]
             assert not worker.log("lifecycle.crash_reported", job_id=made.job)
 

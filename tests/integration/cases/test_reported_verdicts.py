@@ -175,7 +175,8 @@ async def test_a_job_that_does_not_answer_is_killed_by_that_name(
             assert exit_.at - at < 5
             assert words(exit_) == ("crash", "killed", "unresponsive", "rejoin")
             assert exit_.at <= left.at
-            assert strict.log("worker_hook", job=made.job)[0]["seen"][2] == "unresponsive"
+            line = await strict.wait_for_log("worker_hook", job=made.job)
+            assert line["seen"][2] == "unresponsive"
 
 
 @pytest.mark.parametrize(
