@@ -29,14 +29,16 @@ async def test_what_a_hook_raises_is_one_warning_without_its_text(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def broken(_: str) -> None:
-        msg = "Alice's number is 555"
+        msg = "Alice's secret"
         raise LookupError(msg)
 
     await run_hook("on_exit", broken, "x", timeout=1)
     (record,) = our_records(caplog)
     assert (record.levelno, record.message) == (logging.WARNING, "lifecycle.hook_failed")
     assert record.__dict__["error"] == "LookupError"
-    assert "555" not in str(record.__dict__)
+    # no figures: times and ids of a record may have any
+    assert "Alice" not in str(record.__dict__)
+    assert "secret" not in str(record.__dict__)
 
 
 async def test_a_hook_that_hangs_is_cancelled_at_its_bound(
