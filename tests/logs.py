@@ -8,12 +8,8 @@ import pytest
 
 
 def our_records(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
-    """Records of the package's own logger, from warnings up.
+    """Records of the package's own logger.
 
     LiveKit's clients log from threads of their own, also some time after the test that had them.
     """
-    return [
-        record
-        for record in caplog.records
-        if record.name == "livekit_lifecycle" and record.levelno >= logging.WARNING
-    ]
+    return [record for record in caplog.records if record.name == "livekit_lifecycle"]

@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import psutil
 import pytest
@@ -69,13 +69,17 @@ async def dispatches(lkapi: api.LiveKitAPI, room: str) -> list[str]:
     return [one.agent_name for one in listed if one.agent_name]
 
 
+async def until(so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not so():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.01)
+
+
 async def stop(pid: int) -> None:
     """Until it has stopped, which takes its first thread a turn on a busy processor."""
     os.kill(pid, signal.SIGSTOP)
-    deadline = time.monotonic() + 10
-    while psutil.Process(pid).status() != psutil.STATUS_STOPPED:
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.01)
+    await until(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED)
 
 
 async def test_no_room_and_a_user_alone(
@@ -149,8 +153,8 @@ async def test_a_stopped_process_does_not_answer(
         at = time.monotonic()
         assert await _ping.answers(lkapi, made.room, made.agent, 1) is True
         assert time.monotonic() - at < 0.5
-        await stop(pid)
         try:
+            await stop(pid)
             assert await _ping.answers(lkapi, made.room, made.agent, 1) is False
             assert (await agent_status(lkapi, made.room, worker.name)).verdict == "zombie"
         finally:
@@ -272,10 +276,7 @@ async def agent_like(
 
 
 async def sees(room: rtc.Room, identity: str) -> None:
-    deadline = time.monotonic() + 10
-    while identity not in room.remote_participants:
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.05)
+    await until(lambda: identity in room.remote_participants)
 
 
 async def test_of_two_agents_the_later_has_to_leave(

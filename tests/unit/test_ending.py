@@ -8,6 +8,7 @@ import pytest
 
 from livekit_lifecycle.classify import (
     EntrypointRaised,
+    Evidence,
     JobTerminated,
     RoomLeft,
     SessionClosed,
@@ -63,16 +64,20 @@ async def test_an_error_of_the_same_moment_beats_the_shutdown_that_came_of_it() 
     assert [exit_.reason for exit_ in wire.written] == ["session_error"]
 
 
-async def test_a_nameless_termination_waits_for_the_rooms_own_word() -> None:
+@pytest.mark.parametrize(
+    "first", [JobTerminated(), UserGone("room_deleted")], ids=["nameless", "a user's leave"]
+)
+async def test_the_rooms_own_word_is_waited_for(first: Evidence) -> None:
     wire = Wire()
     ending = wire.ending()
-    ending.claim(JobTerminated())
+    ending.claim(first)
     await asyncio.sleep(0.01)
     ending.left_room()
     ending.claim(RoomLeft("room_deleted"))
     await ending.wait_done(1)
     assert wire.written == []
-    assert [(e.reason, published) for e, published in wire.decided] == [("room_closed", False)]
+    decided = [(e.reason, e.detail, published) for e, published in wire.decided]
+    assert decided == [("room_closed", "deleted", False)]
 
 
 async def test_a_termination_that_stays_nameless_is_written_all_the_same() -> None:
@@ -81,18 +86,6 @@ async def test_a_termination_that_stays_nameless_is_written_all_the_same() -> No
     ending.claim(JobTerminated())
     await ending.wait_done(1)
     assert [(e.reason, published) for e, published in wire.decided] == [("removed", True)]
-
-
-async def test_a_room_that_a_user_saw_deleted_is_not_written_to() -> None:
-    wire = Wire()
-    ending = wire.ending()
-    ending.claim(UserGone("room_deleted"))
-    await asyncio.sleep(0.01)
-    ending.left_room()
-    ending.claim(RoomLeft("room_deleted"))
-    await ending.wait_done(1)
-    assert wire.written == []
-    assert [(e.detail, published) for e, published in wire.decided] == [("deleted", False)]
 
 
 async def test_a_room_that_stays_after_all_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

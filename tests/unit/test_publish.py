@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -46,8 +47,8 @@ async def test_a_write_without_permission_and_second_way_is_one_warning(
     assert not await writer.publish({"a": "secret"})
     assert not await writer.publish({"a": "secret"})
     warnings = our_records(caplog)
-    assert [(r.message, r.__dict__["error"]) for r in warnings] == [
-        ("lifecycle.publish_failed", "PermissionError")
+    assert [(r.levelno, r.message, r.__dict__["error"]) for r in warnings] == [
+        (logging.WARNING, "lifecycle.publish_failed", "PermissionError")
     ]
     assert "secret" not in str(warnings[0].__dict__)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 
 import pytest
@@ -39,6 +40,7 @@ async def test_a_loop_that_hangs_is_told_with_where_and_since_when(
     (since,) = told.stalled
     assert abs(since - before) < 1000 * AFTER
     first, last = our_records(caplog)
+    assert first.levelno == last.levelno == logging.WARNING
     assert first.message == "lifecycle.loop_stalled"
     assert "time.sleep(3 * AFTER)" in first.__dict__["stack"]
     assert last.message == "lifecycle.loop_recovered"
